@@ -1,0 +1,1 @@
+"""The Dash timeline. Not built yet; `diagnose report` shows what there is."""

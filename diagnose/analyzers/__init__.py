@@ -1,0 +1,1 @@
+"""Further analyses, one a file. Each exports ``ANALYZERS``."""

@@ -1,0 +1,86 @@
+"""Every error this package raises on purpose.
+
+::
+
+    DiagnoseError                  something a person can act on
+    ├── UsageError                 the call or the command line is wrong
+    └── InputError                 the input cannot be used
+        ├── InputNotFoundError     nothing is there
+        ├── EmptyInputError        a file without a byte
+        ├── NotATraceError         readable, but not a trace or recording
+        ├── DamagedInputError      damaged so badly that nothing could be read
+        └── InputTooLargeError     would not fit into memory, or is a decompression bomb
+
+An error is for people: the message says what was seen and where (file, byte,
+field), the hint says what to do next. ``code`` is for scripts and never
+changes. Damage that leaves something readable is no error but a ``Note`` on
+the trace.
+"""
+
+from __future__ import annotations
+
+EXIT_FINDINGS = 1
+EXIT_USAGE = 2
+EXIT_INTERNAL = 3
+
+
+class DiagnoseError(Exception):
+    """Base of all errors. ``str(error)`` is one sentence; ``hint`` the next step."""
+
+    code = "error"
+    exit_status = EXIT_USAGE
+
+    def __init__(self, message: str, *, hint: str = "") -> None:
+        super().__init__(message)
+        self.message = message
+        self.hint = hint
+
+    def __reduce__(self) -> tuple[object, ...]:
+        # Errors cross process boundaries when ranks are read in parallel.
+        return (_rebuild, (type(self), self.message, self.hint))
+
+
+def _rebuild(kind: type[DiagnoseError], message: str, hint: str) -> DiagnoseError:
+    return kind(message, hint=hint)
+
+
+class UsageError(DiagnoseError):
+    """The call or the command line asks for something that does not exist."""
+
+    code = "usage"
+
+
+class InputError(DiagnoseError):
+    """The input cannot be used."""
+
+    code = "input"
+
+
+class InputNotFoundError(InputError):
+    """No file, folder or match is there."""
+
+    code = "not-found"
+
+
+class EmptyInputError(InputError):
+    """The file holds no byte."""
+
+    code = "empty-file"
+
+
+class NotATraceError(InputError):
+    """The file can be read, but holds neither a trace nor a recording."""
+
+    code = "not-a-trace"
+
+
+class DamagedInputError(InputError):
+    """The file is damaged and not one event could be read."""
+
+    code = "truncated"
+
+
+class InputTooLargeError(InputError):
+    """The columns would exceed the memory limit, or the file is a decompression bomb."""
+
+    code = "too-large"
