@@ -1,0 +1,168 @@
+"""The pages say what is there: generated ones are current, links lead somewhere, commands exist."""
+
+from __future__ import annotations
+
+import html
+import importlib.util
+import re
+import subprocess
+import sys
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import pytest
+
+LINK = re.compile(
+    r"(?<!!)\[[^\]]+\]\(([^)\s]+)\)|!\[[^\]]*\]\(([^)\s]+)\)|<img[^>]*src=\"([^\"]+)\""
+)
+CODE = re.compile(r"```.*?```|`[^`\n]*`", re.DOTALL)
+COMMAND = re.compile(r"(?:^|[`$ ])diagnose ([a-z][a-z-]*)(?=[ `\n]|$)", re.MULTILINE)
+OPTION = re.compile(r"(--[a-z][a-z-]+)")
+
+
+def _pages(root: Path) -> list[Path]:
+    return [
+        *sorted(root.glob("*.md")),
+        *sorted((root / "docs").rglob("*.md")),
+        root / "benchmarks/README.md",
+        root / "examples/recordings/README.md",
+    ]
+
+
+def _anchors(page: Path) -> set[str]:
+    """GitHub's anchors of the headings of a page."""
+    text = re.sub(r"```.*?```", "", page.read_text(encoding="utf-8"), flags=re.DOTALL)
+    headings = re.findall(r"^#+ (.+)$", text, re.MULTILINE)
+    plain = [re.sub(r"[`*]|\[([^\]]*)\]\([^)]*\)", r"\1", heading) for heading in headings]
+    return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in plain}
+
+
+def _script(path: Path) -> ModuleType:
+    spec = importlib.util.spec_from_file_location(path.stem, path)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def _generator(root: Path) -> ModuleType:
+    return _script(root / "docs/generate.py")
+
+
+def test_schema_page_is_current(root: Path) -> None:
+    page = (root / "docs/schema.md").read_text(encoding="utf-8")
+    assert page == _generator(root).schema_page(), "run: python docs/generate.py"
+
+
+def test_a_stale_schema_page_is_noticed(root: Path, tmp_path: Path, capsys: Any) -> None:
+    generator = _generator(root)
+    generator.TARGET = tmp_path / "schema.md"
+    assert generator.main(["--check"]) == 1
+    assert "python docs/generate.py" in capsys.readouterr().err
+    assert generator.main([]) == 0
+    assert generator.main(["--check"]) == 0
+
+
+def test_schema_page_names_every_column(root: Path) -> None:
+    from diagnose import schema
+
+    page = (root / "docs/schema.md").read_text(encoding="utf-8")
+    for table in schema.TABLES:
+        section = page.split(f"## {table.name}\n", 1)[1].split("\n## ", 1)[0]
+        for column in table.columns:
+            assert f"| `{column.name}` |" in section
+            assert column.meaning.replace("|", "\\|") in section
+
+
+def _drawn(picture: str) -> list[str]:
+    """The lines of text in a picture, without their spaces."""
+    rows: dict[float, list[tuple[float, str]]] = {}
+    for x, y, text in re.findall(
+        r'<text class="report-r[^>]*x="([\d.]+)" y="([\d.]+)"[^>]*>([^<]*)<', picture
+    ):
+        rows.setdefault(float(y), []).append((float(x), html.unescape(text)))
+    lines = ["".join(text for _, text in sorted(rows[y])) for y in sorted(rows)]
+    return [re.sub(r"\s", "", line) for line in lines]
+
+
+def test_picture_shows_what_the_command_prints_today(root: Path) -> None:
+    pictures = _script(root / "docs/pictures.py")
+    drawn = [line for line in _drawn(pictures.TARGET.read_text(encoding="utf-8")) if line]
+    plain = pictures.shown(pictures.printed()).plain.splitlines()
+    expected = [line for line in (re.sub(r"\s", "", line) for line in plain) if line]
+    assert drawn == expected, "run: python docs/pictures.py"
+    assert any("Steps" in line for line in drawn)
+
+
+def test_pictures_load_nothing_from_elsewhere(root: Path) -> None:
+    for picture in (root / "docs").rglob("*.svg"):
+        urls = re.findall(r"https?://[^\s\"')]+", picture.read_text(encoding="utf-8"))
+        assert not [u for u in urls if "w3.org" not in u and u != "https://www.textualize.io"]
+
+
+def test_links_between_pages_resolve(root: Path) -> None:
+    broken = []
+    for page in _pages(root):
+        text = CODE.sub("", page.read_text(encoding="utf-8"))
+        for groups in LINK.findall(text):
+            target = next(group for group in groups if group)
+            if "://" in target or target.startswith("mailto:"):
+                continue
+            path, _, anchor = target.partition("#")
+            place = (page.parent / path).resolve() if path else page
+            if not place.exists():
+                broken.append(f"{page.name}: {target}")
+            elif anchor and place.suffix == ".md" and anchor not in _anchors(place):
+                broken.append(f"{page.name}: {target} (no such heading)")
+    assert not broken
+
+
+def _help(*arguments: str) -> str:
+    code = "import sys; from diagnose.cli import main; sys.exit(main())"
+    result = subprocess.run(
+        [sys.executable, "-c", code, *arguments, "--help"],
+        env={"COLUMNS": "200", "PATH": "", "PYTHONPATH": ":".join(filter(None, sys.path))},
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+    return result.stdout if result.returncode == 0 else ""
+
+
+@pytest.fixture(scope="module")
+def verbs() -> dict[str, str]:
+    """Verb -> its help, for every verb that the command line has."""
+    listed = re.findall(r"^[│|\s]+([a-z][a-z-]+)\s{2,}\S", _help(), re.MULTILINE)
+    found = {verb: _help(verb) for verb in listed}
+    return {verb: text for verb, text in found.items() if text}
+
+
+def test_commands_in_the_pages_exist(root: Path, verbs: dict[str, str]) -> None:
+    assert {"report", "overlap", "info"} <= verbs.keys()
+    unknown = []
+    for page in _pages(root):
+        code = "\n".join(CODE.findall(page.read_text(encoding="utf-8")))
+        unknown += [f"{page.name}: {v}" for v in COMMAND.findall(code) if v not in verbs]
+    assert not unknown
+
+
+def test_options_in_the_pages_exist(root: Path, verbs: dict[str, str]) -> None:
+    unknown, seen = [], 0
+    for page in _pages(root):
+        for code in CODE.findall(page.read_text(encoding="utf-8")):
+            for line in code.strip("`").splitlines():
+                for verb in COMMAND.findall(line)[:1]:
+                    for option in OPTION.findall(line):
+                        seen += 1
+                        if option not in verbs.get(verb, ""):
+                            unknown.append(f"{page.name}: diagnose {verb} {option}")
+    assert seen, "no option was found at all"
+    assert not unknown
+
+
+def test_readme_lists_every_command(root: Path, verbs: dict[str, str]) -> None:
+    table = (root / "README.md").read_text(encoding="utf-8")
+    listed = set(re.findall(r"^\| `diagnose ([a-z-]+)", table, re.MULTILINE))
+    assert listed == verbs.keys()
