@@ -4,6 +4,8 @@
 
     DiagnoseError                  something a person can act on
     ├── UsageError                 the call or the command line is wrong
+    ├── UnavailableError           this trace does not hold what the analysis needs
+    ├── ExtensionError             a module of the package breaks its contract
     └── InputError                 the input cannot be used
         ├── InputNotFoundError     nothing is there
         ├── EmptyInputError        a file without a byte
@@ -48,6 +50,19 @@ class UsageError(DiagnoseError):
     """The call or the command line asks for something that does not exist."""
 
     code = "usage"
+
+
+class UnavailableError(DiagnoseError):
+    """This trace does not hold what the analysis needs; the hint says how to record it."""
+
+    code = "unavailable"
+
+
+class ExtensionError(DiagnoseError):
+    """A reader, analyzer, reporter or verb lacks what discovery asks of it."""
+
+    code = "extension"
+    exit_status = EXIT_INTERNAL
 
 
 class InputError(DiagnoseError):

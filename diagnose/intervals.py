@@ -37,8 +37,17 @@ def _non_empty(start: Array, end: Array) -> Intervals:
     return Intervals(start[keep], end[keep])
 
 
+def _sorted(values: Array) -> Array:
+    # Columns of a trace are sorted, or a few sorted runs, which the stable sort merges in one
+    # pass; on anything else numpy's default, vectorised sort is several times faster.
+    falls = np.count_nonzero(values[1:] < values[:-1])
+    if not falls:
+        return values
+    return np.sort(values, kind="stable" if falls * 32 < values.size else None)
+
+
 def _gap_length(start: Array, end: Array) -> tuple[Array, Array, int]:
-    starts, ends = np.sort(start, kind="stable"), np.sort(end, kind="stable")
+    starts, ends = _sorted(start), _sorted(end)
     gaps = starts[1:] - ends[:-1]
     return starts, ends, int(gaps[gaps > 0].sum())
 
@@ -68,7 +77,7 @@ def union(start: Array, end: Array) -> Intervals:
     start, end = _non_empty(start, end)
     if not start.size:
         return Intervals(np.empty(0, np.int64), np.empty(0, np.int64))
-    starts, ends = np.sort(start, kind="stable"), np.sort(end, kind="stable")
+    starts, ends = _sorted(start), _sorted(end)
     gap = np.flatnonzero(starts[1:] > ends[:-1])
     return Intervals(
         np.concatenate([starts[:1], starts[gap + 1]]), np.concatenate([ends[gap], ends[-1:]])
@@ -108,7 +117,7 @@ def subtract(first: Intervals, second: Intervals) -> Intervals:
 
 
 def covered_length(covered: Intervals, start: Array, end: Array) -> Array:
-    """For each ``[start, end)``: how much of it a union (sorted, disjoint) covers. int64, same shape."""
+    """For each ``[start, end)``: how much of it a union (sorted, disjoint) covers. int64."""
     if not covered.start.size:
         return np.zeros(start.shape, np.int64)
     before = np.concatenate([[0], np.cumsum(covered.end - covered.start)])

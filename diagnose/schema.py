@@ -108,10 +108,9 @@ def check(schema: TableSchema, columns: Mapping[str, npt.NDArray[np.generic]]) -
     if len(lengths) > 1:
         raise ValueError(f"{schema.name}: columns of different lengths {sorted(lengths)}")
     for column in schema.columns:
-        if columns[column.name].dtype != np.dtype(column.dtype):
-            raise ValueError(
-                f"{schema.name}.{column.name}: {columns[column.name].dtype}, expected {column.dtype}"
-            )
+        dtype = columns[column.name].dtype
+        if dtype != np.dtype(column.dtype):
+            raise ValueError(f"{schema.name}.{column.name}: {dtype}, expected {column.dtype}")
 
 
 _OP_ID = Column("op_id", "int64", "place in reading order over the whole trace; unique")
@@ -187,7 +186,7 @@ LAUNCHES = TableSchema(
 
 SYNCS = TableSchema(
     "syncs",
-    "one wait that the profiler saw: a stream for an event, or the host for a stream, event or device",
+    "one wait the profiler saw: a stream for an event, or the host for a stream, event, device",
     (
         _OP_ID,
         _SOURCE,

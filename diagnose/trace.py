@@ -54,7 +54,8 @@ class Strings:
 
     def where(self, test: Callable[[str], bool]) -> npt.NDArray[np.bool_]:
         """For each code whether ``test`` holds: each distinct text is tested once."""
-        return np.array([test(word) for word in self._text], np.bool_)
+        holds: npt.NDArray[np.bool_] = np.array([test(word) for word in self._text], bool)
+        return holds
 
 
 class Table:
@@ -99,11 +100,11 @@ class Table:
         """Where the value of a column is not null."""
         column, values = self.schema.column(name), self._columns[name]
         if values.dtype.kind == "f":
-            return ~np.isnan(values)
+            known: npt.NDArray[np.bool_] = ~np.isnan(values)
+            return known
         if not column.nullable:
             return np.ones(len(values), bool)
-        known: npt.NDArray[np.bool_] = values >= 0 if column.is_reference else values != NULL
-        return known
+        return values >= 0 if column.is_reference else values != NULL
 
     def texts(self, name: str) -> list[str | None]:
         """A text column, decoded."""
@@ -126,13 +127,13 @@ class Table:
         values: Any = self._columns[column.name]
         if column.text:
             used, codes = np.unique(values[values >= 0], return_inverse=True)
-            shown: Any = np.full(len(values), -1, np.int64)
+            shown = np.full(len(values), -1, np.int64)
             shown[values >= 0] = codes
-            return pd.Categorical.from_codes(shown, [self.strings[code] for code in used.tolist()])
+            words: list[str] = [self.strings[code] for code in used.tolist()]
+            return pd.Categorical.from_codes(shown.tolist(), pd.Index(words))
         if column.choices is not None:
-            return pd.Categorical.from_codes(
-                values, [choice.name.lower() for choice in column.choices]
-            )
+            choices = [choice.name.lower() for choice in column.choices]
+            return pd.Categorical.from_codes(values.tolist(), pd.Index(choices))
         if column.nullable and values.dtype.kind == "i":
             return pd.arrays.IntegerArray(values.astype("int64"), ~self.known(column.name))
         return values
@@ -210,8 +211,11 @@ class Trace:
     @cached_property
     def gpus(self) -> tuple[Gpu, ...]:
         """The GPUs with work, by rank (unknown ranks last), source and device."""
-        pairs = np.unique(np.stack([self.gpu_ops["source"], self.gpu_ops["device"]], 1), axis=0)
-        found = [Gpu(s, d, self.sources[s].rank) for s, d in pairs.tolist()]
+        source, device = self.gpu_ops["source"], self.gpu_ops["device"]
+        changes = (source[1:] != source[:-1]) | (device[1:] != device[:-1])
+        first = np.flatnonzero(np.append(np.ones(min(len(source), 1), bool), changes))
+        pairs = zip(source[first].tolist(), device[first].tolist(), strict=True)
+        found = [Gpu(s, d, self.sources[s].rank) for s, d in pairs]
         return tuple(sorted(found, key=lambda g: (g.rank is None, g.rank or 0, g.source, g.device)))
 
     def on(self, gpu: Gpu) -> slice:
