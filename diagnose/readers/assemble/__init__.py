@@ -1,0 +1,141 @@
+"""From the columns of files to a ``Trace``: nothing here knows a format.
+
+``assemble_file`` interprets one file (in any process: its result is arrays),
+``join`` makes the trace of all.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from diagnose.names import Classifier
+from diagnose.readers.assemble import (
+    classes,
+    collectives,
+    gpu,
+    launchers,
+    processes,
+    quality,
+    ranks,
+    steps,
+)
+from diagnose.readers.assemble.join import join
+from diagnose.readers.assemble.part import Origin, Part, reorder, sorted_rows
+from diagnose.readers.raw import Columns, RawFile
+from diagnose.schema import TABLES, Detail, TableSchema
+from diagnose.trace import Source
+
+__all__ = ["Origin", "Part", "assemble_file", "join"]
+
+_SCHEMAS = {schema.name: schema for schema in TABLES}
+
+
+def assemble_file(
+    raw: RawFile, origin: Origin, classifier: Classifier, detail: Detail
+) -> list[Part]:
+    """The processes of one file: mostly one; several if a tool merged ranks into the file.
+
+    Consumes ``raw``: columns are taken, not copied, where that is possible.
+    """
+    split = processes.split(raw)
+    num_orders = 1 + max(
+        (int(column.max()) for g in ("gpu", "host", "calls", "syncs")
+         if len(column := getattr(raw, g)["order"])),
+        default=-1,
+    )  # fmt: skip
+    parts = [_assemble(process, origin, classifier, detail, num_orders) for process in split]
+    if origin.samples is not None and parts:
+        parts[0].tables["samples"] = origin.samples
+    return parts
+
+
+def _assemble(
+    process: processes.Process,
+    origin: Origin,
+    classifier: Classifier,
+    detail: Detail,
+    num_orders: int,
+) -> Part:
+    raw, strings = process.raw, process.raw.strings
+    found = _rank(process, origin)
+    host = _host_ops(raw.host)
+    marks = steps.find(host, strings)
+    calls = gpu.launches(raw.calls, strings, classifier)
+    ops = raw.gpu
+    ops["op_id"] = ops["order"]
+    notes = gpu.place(ops, strings, raw.path)
+    gpu.link(ops, calls, marks)
+    parents = launchers.find(host, raw.collectives, strings, classifier)
+    classes.assign(ops, calls, parents, raw.collectives, strings, classifier)
+    described = collectives.table(
+        ops, calls, parents, raw.collectives, strings, classifier, found.rank
+    )
+    notes += collectives.notes(described, raw.path)
+    notes += quality.judge(quality.Tables(raw.path, ops, calls, host, marks, strings, detail))
+    tables = {
+        "gpu_ops": ops,
+        "host_ops": host,
+        "launches": calls,
+        "syncs": _syncs(raw.syncs),
+        "collectives": described,
+        "steps": marks,
+    }
+    return Part(
+        source=_source(raw, found, origin),
+        strings=strings,
+        tables={name: _only(_SCHEMAS[name], columns) for name, columns in tables.items()},
+        num_orders=num_orders,
+        notes=[*origin.notes, *raw.notes, *found.notes, *notes],
+    )
+
+
+def _rank(process: processes.Process, origin: Origin) -> ranks.RankFound:
+    raw = process.raw
+    if process.shared:
+        # The file's own rank and name cannot be right for all of its processes.
+        if process.labelled is not None:
+            return ranks.RankFound(process.labelled, "process name")
+        return ranks.find(f"the rest of {raw.path}", {})
+    return ranks.find(
+        raw.path,
+        raw.metadata,
+        manifest=origin.manifest_rank,
+        labelled=process.labelled,
+        user=origin.user_rank,
+    )
+
+
+def _source(raw: RawFile, found: ranks.RankFound, origin: Origin) -> Source:
+    host = raw.metadata.get("host_name")
+    world_size = ranks.world_size(raw.metadata)
+    return Source(
+        path=raw.path,
+        rank=found.rank,
+        rank_origin=found.origin,
+        host=host if isinstance(host, str) and host else None,
+        world_size=origin.world_size if world_size is None else world_size,
+        base_ns=raw.base_ns,
+        num_bytes=raw.num_bytes,
+        num_events=raw.num_events,
+        complete=raw.complete,
+        environment=origin.environment,
+        metadata=raw.metadata,
+    )
+
+
+def _host_ops(host: Columns) -> Columns:
+    host["op_id"] = host.pop("order")
+    reorder(host, sorted_rows(host["thread"], host["start_ns"], host["op_id"]))
+    return host
+
+
+def _syncs(syncs: Columns) -> Columns:
+    syncs["op_id"] = syncs.pop("order")
+    device = syncs["device"]
+    syncs["device"] = np.where((device >= 0) & (device < 2**31), device, 0).astype(np.int32)
+    reorder(syncs, sorted_rows(syncs["start_ns"], syncs["op_id"]))
+    return syncs
+
+
+def _only(schema: TableSchema, columns: Columns) -> Columns:
+    return {c.name: columns[c.name] for c in schema.columns if c.name != "source"}

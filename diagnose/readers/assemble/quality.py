@@ -1,0 +1,194 @@
+"""Whether a trace can be believed: what is missing or doubtful, and which number it touches.
+
+Everything here is counted, nothing is changed. Findings about launches need the
+calls into the GPU runtime (``Detail.LAUNCHES``).
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+
+from diagnose.readers.assemble.gpu import LAUNCHING
+from diagnose.readers.raw import Columns
+from diagnose.schema import Detail
+from diagnose.trace import Note, Severity
+
+FEW_STEPS = 3
+"""Step times are differences: this many marks are the fewest that give two of them."""
+WARM_UP_RATIO = 2.0
+"""The first step is called a warm-up if it lasts longer than this times the others' median."""
+OVERHEAD_SHARE = 0.05
+"""Above this share of the marked time the profiler's own work is a warning."""
+CLOCK_TOLERANCE_NS = 10_000
+"""Kernels before their launch by up to this much are the clocks' inaccuracy."""
+
+
+class Tables(NamedTuple):
+    """The tables of one process that are judged, and what to call the file."""
+
+    path: str
+    gpu: Columns
+    calls: Columns
+    host: Columns
+    steps: Columns
+    strings: list[str]
+    detail: Detail
+
+
+def judge(tables: Tables) -> list[Note]:
+    """The notes of one process."""
+    if not len(tables.gpu["op_id"]):
+        return [_no_gpu_events(tables), *_overhead(tables)]
+    notes = []
+    if tables.detail >= Detail.LAUNCHES:
+        notes += _without_launch(tables) + _without_kernel(tables) + _before_launch(tables)
+    return notes + _steps(tables) + _overhead(tables)
+
+
+def _no_gpu_events(tables: Tables) -> Note:
+    sentence = (
+        f"{tables.path}: no GPU work was recorded, so nothing can be said about overlap; record "
+        "with ProfilerActivity.CUDA, and look for other profilers that hold the GPU's counters"
+    )
+    return Note("no-gpu-events", "warning", sentence)
+
+
+def _without_launch(tables: Tables) -> list[Note]:
+    gpu, calls, path = tables.gpu, tables.calls, tables.path
+    missing = gpu["launch_row"] < 0
+    count, total = int(missing.sum()), len(missing)
+    if not count:
+        return []
+    if not len(calls["op_id"]):
+        sentence = (
+            f"{path}: no call into the GPU runtime was recorded, so GPU operations ({count}) "
+            "cannot be assigned to steps"
+        )
+        return [Note("no-launches", "warning", sentence, count)]
+    known = calls["correlation"][calls["correlation"] > 0]
+    earlier = np.zeros(total, bool)
+    if len(known):
+        earlier |= (gpu["correlation"] > 0) & (gpu["correlation"] < known.min())
+    launched = gpu["start_ns"][~missing]
+    if len(launched):
+        earlier |= gpu["start_ns"] < launched.min()
+    before, later = int((missing & earlier).sum()), int((missing & ~earlier).sum())
+    notes = []
+    if before:
+        sentence = (
+            f"{path}: GPU operations launched before the window opened: {before} of {total}; they "
+            "count for the GPU's totals but belong to no step"
+        )
+        notes.append(Note("launched-before-window", "info", sentence, before))
+    if later:
+        sentence = (
+            f"{path}: GPU operations within the window whose launch is missing (the profiler "
+            f"dropped it): {later} of {total}; they belong to no step, so figures per step are too "
+            "low"
+        )
+        notes.append(Note("launch-missing", "warning", sentence, later))
+    return notes
+
+
+def _without_kernel(tables: Tables) -> list[Note]:
+    gpu, calls = tables.gpu, tables.calls
+    launching = np.isin(calls["call"], LAUNCHING) & (calls["correlation"] > 0)
+    lost = launching & ~np.isin(calls["correlation"], gpu["correlation"])
+    count = int(lost.sum())
+    if not count:
+        return []
+    seen = calls["start_ns"][launching & ~lost]
+    start = calls["start_ns"][lost]
+    early = int((start < seen.min()).sum()) if len(seen) else 0
+    late = int((start > seen.max()).sum()) if len(seen) else 0
+    where = []
+    if early:
+        where.append(f"{early} before the first launch that has work")
+    if late:
+        where.append(f"{late} after the last one (still queued when the window closed)")
+    if count - early - late:
+        where.append(f"{count - early - late} in between (dropped, or captured into a CUDA graph)")
+    sentence = (
+        f"{tables.path}: launches without GPU work: {count} ({', '.join(where)}); GPU time of "
+        "their steps is too low by that work"
+    )
+    severity: Severity = "warning" if count - late else "info"
+    return [Note("kernel-missing", severity, sentence, count)]
+
+
+def _before_launch(tables: Tables) -> list[Note]:
+    gpu, calls = tables.gpu, tables.calls
+    launched = gpu["launch_row"] >= 0
+    ahead = calls["start_ns"][gpu["launch_row"][launched]] - gpu["start_ns"][launched]
+    count = int((ahead > 0).sum())
+    if not count:
+        return []
+    most = int(ahead.max())
+    sentence = (
+        f"{tables.path}: GPU operations that start before their launch: {count}, by up to "
+        f"{most / 1000:,.3f} us; the clocks of host and GPU differ, so launch delays and idle "
+        "causes are off by that much (overlap on the GPU is not)"
+    )
+    severity: Severity = "warning" if most > CLOCK_TOLERANCE_NS else "info"
+    return [Note("kernel-before-launch", severity, sentence, count)]
+
+
+def _steps(tables: Tables) -> list[Note]:
+    steps, path = tables.steps, tables.path
+    count = len(steps["op_id"])
+    if not count:
+        sentence = (
+            f"{path}: no step marks, so there are no figures per step; call prof.step() once a "
+            "training step"
+        )
+        return [Note("no-steps", "info", sentence)]
+    if count < FEW_STEPS:
+        sentence = (
+            f"{path}: steps marked: {count}; fewer than {FEW_STEPS} give at most one step time, so "
+            "nothing is known of its spread"
+        )
+        return [Note("few-steps", "info", sentence, count)]
+    duration = steps["end_ns"] - steps["start_ns"]
+    first, others = int(duration[0]), float(np.median(duration[1:]))
+    if first <= WARM_UP_RATIO * others:
+        return []
+    sentence = (
+        f"{path}: the first step took {first / 1e6:,.3f} ms on the host, the others "
+        f"{others / 1e6:,.3f} ms (median): a warm-up; leave it out of averages"
+    )
+    return [Note("warm-up-step", "warning", sentence)]
+
+
+def _overhead(tables: Tables) -> list[Note]:
+    host = tables.host
+    spent = np.array([text == "overhead" for text in tables.strings], bool)
+    rows = np.flatnonzero(np.append(spent, False)[host["category"]])
+    if not len(rows):
+        return []
+    total = int((host["end_ns"][rows] - host["start_ns"][rows]).sum())
+    marked = _marked_time(tables)
+    share = total / marked if marked else None
+    names, counts = np.unique(host["name"][rows], return_counts=True)
+    order = np.argsort(-counts, kind="stable")
+    shown = ", ".join(
+        f"{int(counts[i])}x {_short(tables.strings, int(names[i]))}" for i in order[:3].tolist()
+    )
+    of_steps = "" if share is None else f", {100 * share:.1f} % of the marked time"
+    sentence = (
+        f"{tables.path}: the profiler's own work on the host: {total / 1e6:,.3f} ms{of_steps} "
+        f"({shown}); host times, and GPU idle time that follows from them, are longer than "
+        "without a profiler (overlap on the GPU is not)"
+    )
+    severity: Severity = "info" if share is not None and share <= OVERHEAD_SHARE else "warning"
+    return [Note("profiler-overhead", severity, sentence, len(rows))]
+
+
+def _marked_time(tables: Tables) -> int:
+    return int((tables.steps["end_ns"] - tables.steps["start_ns"]).sum())
+
+
+def _short(strings: list[str], code: int) -> str:
+    text = strings[code] if code >= 0 else "(no name)"
+    return text if len(text) <= 40 else text[:37] + "..."

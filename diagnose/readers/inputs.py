@@ -1,0 +1,286 @@
+"""What a person gave, as a list of trace files with all that belongs to each.
+
+Given may be files, folders, globs, recording folders and fsspec URLs. A folder
+stands for the traces directly in it; if there are none, for those in its
+subfolders. Files named outright have to be traces; files found in a folder or by
+a glob may turn out to be none.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+
+from diagnose import manifest as manifests
+from diagnose.errors import InputError, InputNotFoundError, UsageError
+from diagnose.manifest import Manifest
+from diagnose.readers import files
+from diagnose.trace import Note
+
+Given = str | os.PathLike[str] | Sequence[str | os.PathLike[str]]
+
+_MAX_DEPTH = 4
+_MAX_FOLDERS = 10_000
+_ENVIRONMENT = re.compile(r"(?:^|.*[._-])env\.json", re.IGNORECASE)
+_TELEMETRY = re.compile(r"(?:^|.*[._-])telemetry\.csv", re.IGNORECASE)
+_TRACE_SUFFIX = re.compile(r"(?:\.(?:pt|trace|chrome_trace|json|gz|zip))+", re.IGNORECASE)
+_MAYBE_TRACE = re.compile(r".*\.(?:json|gz|zip|trace)|[^.]+", re.IGNORECASE)
+# Names of things that live beside traces; by suffix they could be traces.
+_NEVER_TRACE = re.compile(
+    r"makefile|dockerfile|license|readme|expected\.json|package(?:-lock)?\.json|.*\.tar\.gz|.*\.tgz",
+    re.IGNORECASE,
+)
+
+
+@dataclass
+class TraceFile:
+    """A file to read. ``found``: not named outright, so it may turn out to be no trace."""
+
+    path: str
+    found: bool = False
+    manifest_rank: int | None = None
+    world_size: int | None = None
+    environment: str | None = None
+    telemetry: str | None = None
+
+
+@dataclass
+class Inputs:
+    """Traces in the order given, and what had to be said about the rest."""
+
+    traces: list[TraceFile] = field(default_factory=list)
+    notes: list[Note] = field(default_factory=list)
+    environments: list[str] = field(default_factory=list)
+    """Environment files given that belong to no trace by name."""
+    telemetries: list[str] = field(default_factory=list)
+
+
+def find(given: Given) -> Inputs:
+    """Resolve what was given. Raises InputNotFoundError, InputError or UsageError."""
+    paths = [given] if isinstance(given, str | os.PathLike) else list(given)
+    if not paths:
+        raise UsageError("no input was given", hint="give a trace file, a folder or a glob")
+    result = Inputs()
+    for path in paths:
+        text = os.fspath(path)
+        if not isinstance(text, str) or not text or "\0" in text:
+            raise UsageError(
+                f"{path!r} is not a path", hint="give a trace file, a folder or a glob"
+            )
+        _add(result, text)
+    _drop_repeated(result)
+    if not result.traces:
+        raise InputNotFoundError(
+            f"{_listed(map(str, paths))}: environment or telemetry alone, no trace",
+            hint="give the trace that they belong to as well",
+        )
+    _attach(result)
+    return result
+
+
+def _add(result: Inputs, path: str) -> None:
+    if files.is_folder(path):
+        _add_folder(result, path)
+    elif files.is_file(path):
+        _add_file(result, path, found=False)
+    else:
+        matched = files.matches(path)
+        if not matched:
+            raise InputNotFoundError(f"{path}: no such file or folder", hint="check the path")
+        before = len(result.traces)
+        for match in matched:
+            if files.is_folder(match):
+                _add_folder(result, match)
+            elif could_be_trace(match) or _is_companion(match):
+                _add_file(result, match, found=True)
+        if len(result.traces) == before and not any(map(_is_companion, matched)):
+            raise InputNotFoundError(
+                f"{path}: none of the {len(matched)} matches looks like a trace",
+                hint="traces end in .json, .json.gz or .zip; name one outright to read it anyway",
+            )
+
+
+def _add_file(result: Inputs, path: str, *, found: bool) -> None:
+    folder, name = files.split(path)
+    if _ENVIRONMENT.fullmatch(name):
+        result.environments.append(path)
+    elif _TELEMETRY.fullmatch(name):
+        result.telemetries.append(path)
+    elif name == manifests.FILE_NAME:
+        _add_folder(result, folder or ".")
+    else:
+        result.traces.append(TraceFile(path, found))
+
+
+def _add_folder(result: Inputs, folder: str) -> None:
+    names, subfolders = files.entries(folder)
+    if manifests.FILE_NAME in names and _add_recording(result, folder):
+        return
+    traces = [name for name in names if could_be_trace(name)]
+    for name in traces:
+        result.traces.append(TraceFile(files.join(folder, name), found=True))
+    if traces:
+        return
+    nested = _nested(result, folder, subfolders)
+    recordings = [path for path, is_recording in nested if is_recording]
+    if len(recordings) > 1:
+        raise UsageError(
+            f"{folder}: holds {len(recordings)} recordings ({_listed(recordings)}), which are not "
+            "one job",
+            hint="give one of them",
+        )
+    if not nested:
+        if manifests.FILE_NAME in names:
+            raise InputNotFoundError(
+                result.notes[-1].sentence, hint="copy the whole recording, or give a trace file"
+            )
+        raise InputNotFoundError(
+            f"{folder}: no trace in this folder or below",
+            hint="traces end in .json, .json.gz or .zip; name the file outright if it has another "
+            "name",
+        )
+    for path, _ in nested:
+        _add_folder(result, path)
+
+
+def _nested(result: Inputs, folder: str, subfolders: list[str]) -> list[tuple[str, bool]]:
+    """Folders below that hold traces, and whether each is a recording; by path."""
+    found: list[tuple[str, bool]] = []
+    waiting = [(files.join(folder, name), 1) for name in subfolders]
+    for visited, (path, depth) in enumerate(waiting):
+        if visited == _MAX_FOLDERS:
+            raise InputNotFoundError(
+                f"{folder}: no end of folders, gave up after {_MAX_FOLDERS}",
+                hint="give the folder that holds the traces",
+            )
+        try:
+            names, deeper = files.entries(path)
+        except InputError as error:
+            sentence = f"{error.message}; traces in it, if any, are left out"
+            result.notes.append(Note("folder-unreadable", "warning", sentence))
+            continue
+        is_recording = manifests.FILE_NAME in names
+        if is_recording or any(map(could_be_trace, names)):
+            found.append((path, is_recording))
+        elif depth < _MAX_DEPTH:
+            waiting += [(files.join(path, name), depth + 1) for name in deeper]
+    return sorted(found)
+
+
+def _add_recording(result: Inputs, folder: str) -> bool:
+    """The traces a manifest names; False (with a note) if it cannot be used."""
+    path = files.join(folder, manifests.FILE_NAME)
+    data, problem = files.read_bounded(path, manifests.MAX_BYTES)
+    try:
+        if problem is not None:
+            raise InputError(f"{path}: {problem}")
+        manifest = manifests.parse(data, path)
+    except InputError as error:
+        sentence = (
+            f"{error.message}; the traces that lie in the folder were read instead, so ranks rest "
+            "on the traces and their names"
+        )
+        result.notes.append(Note("manifest-unreadable", "warning", sentence))
+        return False
+    return _add_ranks(result, folder, manifest)
+
+
+def _add_ranks(result: Inputs, folder: str, manifest: Manifest) -> bool:
+    missing: list[str] = []
+    present = 0
+    for rank in manifest.ranks:
+        trace = files.join(folder, rank.trace)
+        if not files.is_file(trace):
+            missing.append(f"rank {rank.rank}: {rank.trace}")
+            continue
+        companions: list[str | None] = []
+        for name in (rank.env, rank.telemetry):
+            path = files.join(folder, name) if name else None
+            if path is not None and not files.is_file(path):
+                missing.append(f"rank {rank.rank}: {name}")
+                path = None
+            companions.append(path)
+        entry = TraceFile(trace, False, rank.rank, manifest.world_size, *companions)
+        result.traces.append(entry)
+        present += 1
+    if missing:
+        sentence = (
+            f"{files.join(folder, manifests.FILE_NAME)}: {len(missing)} files that it names are "
+            f"not there ({_listed(missing)}); figures over ranks leave these out"
+        )
+        result.notes.append(Note("file-missing", "warning", sentence, len(missing)))
+    return present > 0
+
+
+def could_be_trace(path: str) -> bool:
+    """Whether a file found somewhere is worth a look, by its name alone."""
+    name = files.split(path)[1]
+    return (
+        name != manifests.FILE_NAME
+        and not name.startswith((".", "__"))
+        and bool(_MAYBE_TRACE.fullmatch(name))
+        and not _NEVER_TRACE.fullmatch(name)
+        and not _is_companion(name)
+    )
+
+
+def _is_companion(path: str) -> bool:
+    name = files.split(path)[1]
+    return bool(_ENVIRONMENT.fullmatch(name) or _TELEMETRY.fullmatch(name))
+
+
+def stem(path: str) -> str:
+    """The path without the endings of a trace: ``a/rank0.pt.trace.json.gz`` -> ``a/rank0``."""
+    folder, name = files.split(path)
+    match = re.search(_TRACE_SUFFIX.pattern + "$", name, re.IGNORECASE)
+    return files.join(folder, name[: match.start()] if match and match.start() else name)
+
+
+def _attach(result: Inputs) -> None:
+    """Give each trace the environment and telemetry of its stem, given or lying beside it.
+
+    A single one that was given with a single trace belongs to it, whatever its name.
+    """
+    given = {"environment": result.environments, "telemetry": result.telemetries}
+    for kind, suffix in (("environment", ".env.json"), ("telemetry", ".telemetry.csv")):
+        left = given[kind]
+        for trace in result.traces:
+            if getattr(trace, kind) is not None:
+                continue
+            wanted = stem(trace.path) + suffix
+            mine = [p for p in left if files.identity(p) == files.identity(wanted)]
+            if mine or files.is_file(wanted):
+                setattr(trace, kind, mine[0] if mine else wanted)
+        used = {files.identity(path) for t in result.traces if (path := getattr(t, kind))}
+        left[:] = [path for path in left if files.identity(path) not in used]
+        if len(result.traces) == len(left) == 1 and getattr(result.traces[0], kind) is None:
+            setattr(result.traces[0], kind, left.pop())
+        for path in left:
+            sentence = (
+                f"{path}: belongs to no trace that was given (by its name, as "
+                f"rank00000{suffix} to rank00000.trace.json) and was left out"
+            )
+            result.notes.append(Note(f"{kind}-unassigned", "warning", sentence))
+        left.clear()
+
+
+def _drop_repeated(result: Inputs) -> None:
+    """The same file given twice (by name and by its folder) is read once; what is known is kept."""
+    seen: dict[str, TraceFile] = {}
+    for trace in result.traces:
+        first = seen.setdefault(files.identity(trace.path), trace)
+        if first is not trace:
+            first.found &= trace.found
+            for name in ("manifest_rank", "world_size", "environment", "telemetry"):
+                if getattr(first, name) is None:
+                    setattr(first, name, getattr(trace, name))
+    result.traces = list(seen.values())
+    for kind in (result.environments, result.telemetries):
+        kind[:] = list({files.identity(path): path for path in kind}.values())
+
+
+def _listed(texts: Iterable[str], limit: int = 6) -> str:
+    shown = list(texts)
+    return ", ".join(shown[:limit]) + (", ..." if len(shown) > limit else "")
