@@ -1,0 +1,83 @@
+"""From the words of the cases to the names of this project."""
+
+from __future__ import annotations
+
+from diagnose.errors import DamagedInputError, EmptyInputError, InputError, NotATraceError
+from diagnose.schema import Activity
+
+NOTES = {
+    "text-repaired": "text-repaired",
+    "value-not-finite": "value-not-finite",
+    "invalid-timestamp": "invalid-timestamp",
+    "truncated": "truncated",
+    "unmatched-begin": "unmatched-begin",
+    "no-gpu-events": "no-gpu-events",
+    "rank-unknown": "rank-unknown",
+    "duplicate-rank": "duplicate-rank",
+    "same-stream-overlap": "same-stream-overlap",
+}
+"""Warning of a case -> code of a note."""
+
+FALSE_ALARMS = {
+    "text-repaired",
+    "value-not-finite",
+    "invalid-timestamp",
+    "truncated",
+    "unmatched-begin",
+    "same-stream-overlap",
+}
+"""Warnings of damage: wrong where the case does not ask for them."""
+
+LEFT_OUT = ("invalid-timestamp", "unmatched-begin")
+"""Notes that count GPU events which were left out."""
+
+ERRORS: dict[str, type[InputError]] = {
+    "truncated": DamagedInputError,
+    "empty-file": EmptyInputError,
+    "not-a-trace": NotATraceError,
+}
+"""Refusal of a case -> class of the error. Its ``code`` is the case's word."""
+
+CLASSES = {
+    "compute": Activity.COMPUTE,
+    "communication": Activity.COMMUNICATION,
+    "memory": Activity.MEMORY,
+}
+
+COLLECTIVES = {
+    "allreduce": "all_reduce",
+    "_allgather_base": "all_gather",
+    "_reduce_scatter_base": "reduce_scatter",
+    "reduce_scatter": "reduce_scatter",
+    "all_to_all": "all_to_all",
+    "broadcast": "broadcast",
+}
+"""Collective as a case writes it -> the one spelling of this project."""
+
+METRICS = {
+    "gpu_event_count": "num_ops",
+    "compute_us": "compute_ns",
+    "comm_us": "communication_ns",
+    "memory_us": "memory_ns",
+    "overlapped_us": "overlapped_ns",
+    "exposed_comm_us": "exposed_communication_ns",
+    "overlap_pct": "overlap_pct",
+    "busy_us": "busy_ns",
+    "window_us": "window_ns",
+    "idle_us": "idle_ns",
+    "step_us": "step_ns",
+}
+"""Metric of a case -> column of ``overlap``."""
+
+BANDWIDTHS = {"algbw_GBps": "algbw_gb_per_s", "busbw_GBps": "busbw_gb_per_s"}
+
+PENDING = {
+    "findings": "rules do not exist yet",
+    "contention": "the cost of overlap is not analysed yet",
+    "report": "the HTML report does not exist yet",
+    "mapping": "sampling of sensors does not exist yet",
+    "collectives.last_to_arrive": "ranks are not matched with each other yet",
+    "collectives.transfer_us": "ranks are not matched with each other yet",
+    "collectives.wait_us": "ranks are not matched with each other yet",
+}
+"""Expectations that a later analysis has to meet. Reported as skipped, never as passed."""
