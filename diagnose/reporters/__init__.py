@@ -1,0 +1,31 @@
+"""Reports, one format a file. Each exports ``REPORTER``; none computes anything."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, TextIO
+
+if TYPE_CHECKING:
+    from diagnose.findings import Diagnosis
+
+
+@dataclass(frozen=True)
+class Page:
+    """What a report is drawn on: width in columns, and whether it shows colour and Unicode."""
+
+    width: int = 100
+    color: bool = False
+    unicode: bool = True
+
+
+@dataclass(frozen=True)
+class Reporter:
+    """A format. ``render(diagnosis, out, page)`` writes the whole report to ``out``.
+
+    ``suffixes`` are the ends of file names that ask for it.
+    """
+
+    name: str
+    suffixes: tuple[str, ...]
+    render: Callable[[Diagnosis, TextIO, Page], None]

@@ -1,0 +1,104 @@
+"""``diagnose report``: the whole diagnosis."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Mapping
+from enum import Enum
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from diagnose.cli._options import Classify, Only, OnlyOption, Output, Paths, Rank
+from diagnose.errors import EXIT_FINDINGS, UsageError
+
+if TYPE_CHECKING:
+    from diagnose.reporters import Reporter
+
+
+class FailOn(str, Enum):
+    """The severities of findings, from the least."""
+
+    hint = "hint"
+    info = "info"
+    warning = "warning"
+    critical = "critical"
+
+
+def report(
+    context: typer.Context,
+    paths: Paths,
+    format: Annotated[
+        str | None,
+        typer.Option(
+            help="text, markdown or json (default: by the name of --output, else text).",
+            show_default=False,
+        ),
+    ] = None,
+    output: Output = None,
+    classify: Classify = None,
+    only: OnlyOption = None,
+    rank: Rank = None,
+    nccl_tests: Annotated[
+        Path | None,
+        typer.Option(
+            "--nccl-tests",
+            metavar="FILE",
+            help="Output of nccl-tests on this machine, shown beside each collective.",
+            show_default=False,
+        ),
+    ] = None,
+    fail_on: Annotated[
+        FailOn | None,
+        typer.Option(
+            help="Exit with status 1 if there is a finding of this severity or a graver one.",
+            show_default=False,
+        ),
+    ] = None,
+) -> None:
+    """Say where the time of each GPU and step went.
+
+    The report judges first whether the trace can be believed.
+
+    \b
+    Examples:
+      diagnose report traces/
+      diagnose report rank0.json.gz rank1.json.gz --format json -o report.json
+    """
+    from diagnose import engine
+    from diagnose.cli._output import deliver, page_for
+    from diagnose.cli._reading import read
+
+    reporters = engine.reporters()
+    reporter = reporters[_chosen(format, output, reporters)]
+    requests = dict(engine.REPORT)
+    if nccl_tests is not None:
+        from diagnose.readers import nccl_tests as reference
+
+        points = {"reference": reference.read(nccl_tests)}
+        requests["collectives"] = engine.Request("collective_sizes", points)
+    trace = read(paths, (only or Only.launches).value, classify, rank)
+    diagnosis = engine.diagnose(trace, requests, debug=bool(context.obj))
+    text = io.StringIO()
+    reporter.render(diagnosis, text, page_for(output))
+    deliver(text.getvalue(), output)
+    if fail_on is not None:
+        order = [severity.value for severity in FailOn]
+        if any(order.index(f.severity) >= order.index(fail_on.value) for f in diagnosis.findings):
+            raise typer.Exit(EXIT_FINDINGS)
+
+
+def _chosen(asked: str | None, output: Path | None, reporters: Mapping[str, Reporter]) -> str:
+    if asked is None:
+        for name, reporter in reporters.items():
+            if output is not None and output.name.endswith(reporter.suffixes):
+                return name
+        return "text"
+    if asked not in reporters:
+        known = ", ".join(sorted(reporters))
+        raise UsageError(f"there is no format {asked!r}", hint=f"use one of {known}")
+    return asked
+
+
+COMMAND = report

@@ -1,0 +1,175 @@
+"""Finds what the package offers, and runs what is needed, once.
+
+Discovery is a walk over a package: being there is all that an analyzer, a
+reporter or a verb has to do. A module whose name begins with ``_`` is a part
+of its neighbours and is passed over; any other module without the constant is
+refused, because a silent gap is harder to find than an error.
+"""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+import inspect
+import pkgutil
+from collections.abc import Callable, Mapping
+from functools import cache
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from diagnose.errors import DiagnoseError, ExtensionError, UsageError
+
+if TYPE_CHECKING:
+    from diagnose.analysis import Analyzer, Unavailable
+    from diagnose.findings import Diagnosis
+    from diagnose.trace import Table, Trace
+
+ANALYSIS_MODULES = ("diagnose.timeline", "diagnose.contention")
+"""Analyses that later layers build on; they stand outside of ``analyzers/``."""
+
+
+class Request(NamedTuple):
+    """An analysis and the options to run it with."""
+
+    analyzer: str
+    options: Mapping[str, Any] = {}
+
+
+REPORT: Mapping[str, Request] = {
+    "gpus": Request("overlap", {"by": "rank"}),
+    "steps": Request("overlap", {"by": "step"}),
+    "breakdown": Request("breakdown"),
+    "collectives": Request("collective_sizes"),
+}
+"""What the reports draw."""
+
+
+def constant_of(module_name: str, constant: str) -> Any:
+    """The constant of a module. ExtensionError if it has none."""
+    module = importlib.import_module(module_name)
+    try:
+        return getattr(module, constant)
+    except AttributeError:
+        raise ExtensionError(
+            f"{module_name} does not define {constant}",
+            hint=f"define {constant}, or begin the module's name with an underscore "
+            "if it only serves its neighbours",
+        ) from None
+
+
+def discover(package_name: str, constant: str) -> dict[str, Any]:
+    """Module name (without the package) -> its constant, for every public module, sorted."""
+    package = importlib.import_module(package_name)
+    names = sorted(module.name for module in pkgutil.iter_modules(package.__path__))
+    return {
+        name: constant_of(f"{package_name}.{name}", constant)
+        for name in names
+        if not name.startswith("_")
+    }
+
+
+@cache
+def analyzers() -> Mapping[str, Analyzer]:
+    """Every analysis by name. ExtensionError if two share one."""
+    present = [name for name in ANALYSIS_MODULES if importlib.util.find_spec(name) is not None]
+    exported = {name: constant_of(name, "ANALYZERS") for name in present}
+    exported.update(discover("diagnose.analyzers", "ANALYZERS"))
+    found: dict[str, Analyzer] = {}
+    for module_name, group in exported.items():
+        for analyzer in group:
+            if analyzer.name in found:
+                raise ExtensionError(
+                    f"two analyses are called {analyzer.name!r}; the second is in {module_name}",
+                    hint="rename one of them: the name is its method on a Recording",
+                )
+            found[analyzer.name] = analyzer
+    return found
+
+
+def reporters() -> Mapping[str, Any]:
+    """Every report format by name."""
+    return discover("diagnose.reporters", "REPORTER")
+
+
+def options_of(analyzer: Analyzer) -> inspect.Signature:
+    """The signature of an analysis without the trace."""
+    signature = inspect.signature(analyzer.run)
+    return signature.replace(parameters=list(signature.parameters.values())[1:])
+
+
+def run(analyzer: Analyzer, trace: Trace, *values: Any, **options: Any) -> Table | Unavailable:
+    """Run one analysis. UsageError for an option that it does not have.
+
+    Whatever goes wrong inside of it is raised: see ``diagnose`` for isolation.
+    """
+    from diagnose.analysis import Unavailable
+
+    signature = options_of(analyzer)
+    try:
+        signature.bind(*values, **options)
+    except TypeError as problem:
+        known = ", ".join(signature.parameters) or "none"
+        raise UsageError(
+            f"{analyzer.name}: {problem}", hint=f"options of {analyzer.name}: {known}"
+        ) from None
+    if trace.detail < analyzer.needs:
+        return Unavailable(
+            f"it needs the {analyzer.needs.name.lower()} of the trace, "
+            f"and only {trace.detail.name.lower()} was loaded",
+            "load the trace without `only` (on the command line: without --only)",
+        )
+    table = analyzer.run(trace, *values, **options)
+    if not isinstance(table, Unavailable) and table.schema != analyzer.schema:
+        raise ExtensionError(
+            f"{analyzer.name} returned a table {table.schema.name!r}, "
+            f"its contract says {analyzer.schema.name!r}"
+        )
+    return table
+
+
+def diagnose(
+    trace: Trace,
+    requests: Mapping[str, Request] = REPORT,
+    *,
+    debug: bool = False,
+    failed: Callable[[str, Exception], None] | None = None,
+) -> Diagnosis:
+    """Run each requested analysis once.
+
+    One that crashes is recorded as unavailable with its reason and does not
+    stop the others; with ``debug`` the exception is raised instead. ``failed``
+    is told the request's name and the exception.
+    """
+    from diagnose.analysis import Unavailable
+    from diagnose.findings import Diagnosis
+
+    tables: dict[str, Table] = {}
+    unavailable: dict[str, Unavailable] = {}
+    known = analyzers()
+    for name, request in requests.items():
+        try:
+            result = run(known[request.analyzer], trace, **request.options)
+        except Exception as problem:
+            if debug:
+                raise
+            if failed is not None:
+                failed(name, problem)
+            unavailable[name] = _crashed(request.analyzer, problem)
+            continue
+        if isinstance(result, Unavailable):
+            unavailable[name] = result
+        else:
+            tables[name] = result
+    return Diagnosis(trace, tables, unavailable)
+
+
+def _crashed(analyzer: str, problem: Exception) -> Unavailable:
+    from diagnose.analysis import Unavailable
+
+    if isinstance(problem, DiagnoseError):
+        return Unavailable(problem.message, problem.hint)
+    if isinstance(problem, KeyError) and problem.args == (analyzer,):
+        return Unavailable(f"this installation has no analysis called {analyzer!r}")
+    return Unavailable(
+        f"the analysis {analyzer!r} failed: {type(problem).__name__}: {problem}",
+        "this is a bug: please report it with the output of the same command under --debug",
+    )

@@ -1,0 +1,148 @@
+"""A report's content, the same for people whatever the format: what was read, sheets, notes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from diagnose.findings import Diagnosis, Verdict
+from diagnose.reporters import _collectives, _timeline
+from diagnose.reporters._figures import known_values
+from diagnose.reporters._format import Scale, counted, ranges, scale_for
+from diagnose.reporters._places import Places
+from diagnose.reporters._plain import plain, shorten_path
+from diagnose.reporters._sheet import Sheet
+from diagnose.reporters._software import software
+from diagnose.trace import Note, Severity, Source, Trace
+
+_PATH_WIDTH = 70
+_SENTENCE_WIDTH = 600
+
+
+@dataclass(frozen=True)
+class Remark:
+    """Notes that say the same of one or more sources, as one line."""
+
+    severity: Severity
+    code: str
+    text: str
+
+
+@dataclass(frozen=True)
+class Document:
+    """A report before any format draws it."""
+
+    about: tuple[str, ...]
+    verdict: Verdict
+    reasons: tuple[Remark, ...]
+    sheets: tuple[Sheet, ...]
+    missing: tuple[str, ...]
+    notes: tuple[Remark, ...]
+
+
+def document(diagnosis: Diagnosis, *, unicode: bool) -> Document:
+    """Everything that a report for people says. Text from the trace is made printable here."""
+    trace = diagnosis.trace
+    scale = _scale(diagnosis)
+    places = Places(trace, unicode=unicode)
+    sheets: list[Sheet] = []
+    if len(diagnosis.tables.get("gpus", ())):
+        sheets.append(_timeline.gpus(diagnosis, scale, places))
+    if len(diagnosis.tables.get("steps", ())):
+        sheets.append(_timeline.steps(diagnosis, scale, places))
+    if len(diagnosis.tables.get("collectives", ())):
+        sheets.append(_collectives.sizes(diagnosis, scale, places, unicode=unicode))
+    quality = diagnosis.quality
+    return Document(
+        about=about(diagnosis, unicode=unicode),
+        verdict=quality.verdict,
+        reasons=remarks(trace, quality.reasons, unicode=unicode),
+        sheets=tuple(sheets),
+        missing=tuple(_missing(diagnosis, unicode=unicode)),
+        notes=remarks(trace, trace.notes, unicode=unicode),
+    )
+
+
+def longest_window(diagnosis: Diagnosis) -> int:
+    """The longest window of a GPU, 0 if no table has one."""
+    gpus = diagnosis.tables.get("gpus", diagnosis.tables.get("overlap"))
+    windows: Any = known_values(gpus["window_ns"]) if gpus is not None else ()
+    return int(windows.max()) if len(windows) else 0
+
+
+def _scale(diagnosis: Diagnosis) -> Scale:
+    return scale_for(longest_window(diagnosis))
+
+
+def about(diagnosis: Diagnosis, *, unicode: bool) -> tuple[str, ...]:
+    """What was read, in up to three lines."""
+    trace = diagnosis.trace
+    lines = [_where(trace.sources, unicode=unicode), " | ".join(_counts(diagnosis))]
+    ran_on = software(trace, unicode=unicode)
+    if ran_on:
+        lines.append(" | ".join(ran_on))
+    return tuple(lines)
+
+
+def _where(sources: tuple[Source, ...], *, unicode: bool) -> str:
+    folders = {source.path.rpartition("/")[0] for source in sources}
+    if len(sources) == 1 or not all(folders):
+        path = sources[0].path if sources else ""
+        more = f" and {len(sources) - 1:,} more" if len(sources) > 1 else ""
+    else:
+        path = min(folders)
+        more = f" and {len(folders) - 1:,} more folders" if len(folders) > 1 else ""
+    return shorten_path(path, _PATH_WIDTH, unicode=unicode) + more
+
+
+def _counts(diagnosis: Diagnosis) -> list[str]:
+    trace = diagnosis.trace
+    said = [counted(len({source.path for source in trace.sources}), "file")]
+    ranks = [source.rank for source in trace.sources if source.rank is not None]
+    worlds = {source.world_size for source in trace.sources if source.world_size is not None}
+    if ranks:
+        of = f" of {worlds.pop()}" if len(worlds) == 1 else ""
+        said.append(f"{'rank' if len(set(ranks)) == 1 else 'ranks'} {ranges(ranks)}{of}")
+    if len(ranks) < len(trace.sources):
+        unknown = len(trace.sources) - len(ranks)
+        said.append("rank unknown" if not ranks else f"{unknown:,} of unknown rank")
+    marks = np.bincount(trace.steps["source"], minlength=len(trace.sources))
+    low, high = int(marks.min()), int(marks.max())
+    said.append(counted(high, "step") if low == high else f"{low:,} to {high:,} steps")
+    longest, scale = longest_window(diagnosis), _scale(diagnosis)
+    if longest:
+        said.append(f"window {scale.show(longest)} {scale.unit}")
+    return said
+
+
+def remarks(trace: Trace, notes: Iterable[Note], *, unicode: bool) -> tuple[Remark, ...]:
+    """Notes as lines, gravest first; the same code in several sources is one line."""
+    gravity: dict[str, int] = {"error": 0, "warning": 1, "info": 2}
+    groups: dict[tuple[str, Severity], list[Note]] = {}
+    for note in notes:
+        groups.setdefault((note.code, note.severity), []).append(note)
+    lines = []
+    for (code, severity), group in sorted(groups.items(), key=lambda g: gravity[g[0][1]]):
+        first = group[0]
+        text = plain(said(trace, first), _SENTENCE_WIDTH, unicode=unicode)
+        if len(group) > 1:
+            text += f" (and {len(group) - 1:,} more of this kind: see `diagnose info`)"
+        lines.append(Remark(severity, code, text))
+    return tuple(lines)
+
+
+def said(trace: Trace, note: Note) -> str:
+    """A note's sentence; the path of its file at the beginning gives way to the short label."""
+    if note.source is None:
+        return note.sentence
+    source = trace.sources[note.source]
+    return f"{source.label}: {note.sentence.removeprefix(f'{source.path}: ')}"
+
+
+def _missing(diagnosis: Diagnosis, *, unicode: bool) -> Iterable[str]:
+    for name, reason in diagnosis.unavailable.items():
+        said = f"{name}: not available. {reason.because} {reason.remedy}".strip()
+        yield plain(said, _SENTENCE_WIDTH, unicode=unicode)

@@ -1,0 +1,50 @@
+"""How a row says which GPU it is about."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+from diagnose.reporters._plain import plain, shorten_path
+from diagnose.reporters._sheet import Heading
+from diagnose.schema import NULL
+from diagnose.trace import Trace
+
+_FILE_WIDTH = 24
+_NAME_WIDTH = 24
+
+
+class Places:
+    """Rank and device of a row; the file too where ranks alone do not tell rows apart."""
+
+    def __init__(self, trace: Trace, *, unicode: bool) -> None:
+        ranks = [source.rank for source in trace.sources]
+        seen = Counter(ranks)
+        self._ambiguous = None in seen or any(count > 1 for count in seen.values())
+        self._trace = trace
+        self._unicode = unicode
+        self.headings: tuple[Heading, ...] = (Heading("rank"), Heading("GPU"))
+        if self._ambiguous:
+            self.headings += (Heading("file", left=True),)
+
+    def cells(self, source: int, device: int) -> tuple[str, ...]:
+        rank = self._trace.sources[source].rank
+        cells: tuple[str, ...] = ("-" if rank is None else str(rank), str(device))
+        if self._ambiguous:
+            path = self._trace.sources[source].path
+            cells += (shorten_path(path.rsplit("/", 1)[-1], _FILE_WIDTH, unicode=self._unicode),)
+        return cells
+
+    def blank(self, label: str) -> tuple[str, ...]:
+        """The cells of a row that is about many GPUs."""
+        return (label, *([""] * (len(self.headings) - 1)))
+
+    def step(self, row: int) -> str:
+        """A step's number, or its name where it has none; ``none`` for work of no step."""
+        if row < 0:
+            return "none"
+        steps = self._trace.steps
+        number = int(steps["number"][row])
+        name = self._trace.strings[int(steps["name"][row])]
+        if number != NULL and name == f"ProfilerStep#{number}":
+            return str(number)
+        return plain(name, _NAME_WIDTH, unicode=self._unicode)

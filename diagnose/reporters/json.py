@@ -1,0 +1,160 @@
+"""The report as a contract: ``report.schema.json`` describes every key and its unit."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from typing import TYPE_CHECKING, TextIO
+
+from diagnose import __version__
+from diagnose.reporters import Page, Reporter
+from diagnose.reporters._records import MEASURES, Record, encode, paths, records, step_names
+
+if TYPE_CHECKING:
+    from diagnose.findings import Diagnosis
+    from diagnose.trace import Note, Table, Trace
+
+SCHEMA_VERSION = 1
+
+_WHERE = {"rank": "rank", "device": "device"}
+_GPU_ONLY = ("window_ns",)
+_STEP_ONLY = ("num_ops", "step_ns")
+_NEVER = ("kernel_time_ns",)
+_OF_A_STEP = ("overlap_of_compute_pct", "uncertain_ns")
+GPU_KEYS = {c: k for c, k in MEASURES.items() if c not in (*_STEP_ONLY, *_NEVER)}
+STEP_KEYS = {c: k for c, k in MEASURES.items() if c not in (*_GPU_ONLY, *_NEVER, *_OF_A_STEP)}
+COLLECTIVE_KEYS = {
+    "collective": "collective",
+    "bytes": "bytes",
+    "group": "group",
+    "group_size": "group_size",
+    "count": "count",
+    "total_ns": "total_us",
+    "median_algbw_gb_per_s": "median_algbw_gb_per_s",
+    "best_algbw_gb_per_s": "best_algbw_gb_per_s",
+    "median_busbw_gb_per_s": "median_busbw_gb_per_s",
+    "best_busbw_gb_per_s": "best_busbw_gb_per_s",
+    "reference_busbw_gb_per_s": "reference_busbw_gb_per_s",
+}
+
+Key = tuple[int, int]
+
+
+def render(diagnosis: Diagnosis, out: TextIO, page: Page) -> None:  # noqa: ARG001
+    """Write the report; the page means nothing here."""
+    out.write(encode(report(diagnosis)))
+
+
+def report(diagnosis: Diagnosis) -> Record:
+    """The report as plain values. Times are exact decimals of the integer nanoseconds."""
+    trace = diagnosis.trace
+    return {
+        "schema_version": SCHEMA_VERSION,
+        "diagnose_version": __version__,
+        "inputs": inputs(trace),
+        "quality": verdict(diagnosis),
+        "notes": notes(trace),
+        "gpus": _gpus(diagnosis),
+        "collectives": _collectives(diagnosis),
+        "unavailable": [
+            {"table": name, "because": reason.because, "remedy": reason.remedy}
+            for name, reason in diagnosis.unavailable.items()
+        ],
+        "findings": [
+            {"rule": f.rule, "severity": f.severity, "sentence": f.sentence}
+            for f in diagnosis.findings
+        ],
+    }
+
+
+def inputs(trace: Trace) -> list[Record]:
+    """What each source is and how far it could be read."""
+    return [
+        {
+            "path": source.path,
+            "rank": source.rank,
+            "rank_origin": source.rank_origin,
+            "world_size": source.world_size,
+            "host": source.host,
+            "bytes": source.num_bytes,
+            "events": source.num_events,
+            "complete": source.complete,
+        }
+        for source in trace.sources
+    ]
+
+
+def verdict(diagnosis: Diagnosis) -> Record:
+    """The verdict and the codes of the notes that it rests on."""
+    quality = diagnosis.quality
+    return {"verdict": quality.verdict, "reasons": sorted({note.code for note in quality.reasons})}
+
+
+def notes(trace: Trace) -> list[Record]:
+    """Every note, in the trace's order."""
+    return [_note(trace, note) for note in trace.notes]
+
+
+def _note(trace: Trace, note: Note) -> Record:
+    return {
+        "code": note.code,
+        "severity": note.severity,
+        "count": note.count,
+        "sentence": note.sentence,
+        "source": None if note.source is None else trace.sources[note.source].path,
+    }
+
+
+def _gpus(diagnosis: Diagnosis) -> list[Record]:
+    table = diagnosis.tables.get("gpus")
+    if table is None:
+        return []
+    steps: dict[Key, list[Record]] = defaultdict(list)
+    unassigned: dict[Key, Record] = {}
+    by_step = diagnosis.tables.get("steps")
+    if by_step is not None:
+        names = step_names(diagnosis.trace, by_step)
+        rows = records(by_step, STEP_KEYS)
+        for gpu, in_step, name, row in zip(
+            _keys(by_step), (by_step["step_row"] >= 0).tolist(), names, rows, strict=True
+        ):
+            if in_step:
+                steps[gpu].append({"step": name, **row})
+            else:
+                unassigned[gpu] = {k: v for k, v in row.items() if k not in ("step_us", "idle_us")}
+    where, measures = records(table, _WHERE), records(table, GPU_KEYS)
+    described = zip(_keys(table), where, paths(diagnosis.trace, table), measures, strict=True)
+    return [
+        {
+            **place,
+            "source": path,
+            **row,
+            "num_steps": len(steps[gpu]) if by_step is not None else None,
+            "per_step": steps[gpu] if by_step is not None else None,
+            "unassigned": unassigned.get(gpu),
+        }
+        for gpu, place, path, row in described
+    ]
+
+
+def _keys(table: Table) -> list[Key]:
+    return list(zip(table["source"].tolist(), table["device"].tolist(), strict=True))
+
+
+def _collectives(diagnosis: Diagnosis) -> list[Record]:
+    table = diagnosis.tables.get("collectives")
+    if table is None:
+        return []
+    ranks = [diagnosis.trace.sources[source].rank for source in table["source"].tolist()]
+    where = zip(
+        ranks,
+        table["device"].tolist(),
+        paths(diagnosis.trace, table),
+        records(table, COLLECTIVE_KEYS),
+        strict=True,
+    )
+    return [
+        {"rank": rank, "device": device, "source": path, **row} for rank, device, path, row in where
+    ]
+
+
+REPORTER = Reporter("json", (".json",), render)

@@ -1,0 +1,95 @@
+"""The report for an issue or a pull request: the text report's content as Markdown tables."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, TextIO
+
+from diagnose.reporters import Page, Reporter
+from diagnose.reporters._document import Remark, document
+from diagnose.reporters._sheet import STATES, Bar, Heading, Sheet
+
+if TYPE_CHECKING:
+    from diagnose.findings import Diagnosis
+
+_BAR_WIDTH = 40
+# What Markdown or HTML would take for markup; `@` and `#` would notify people or link issues.
+_ESCAPED = str.maketrans(
+    {
+        "&": "&amp;",
+        "<": "&lt;",
+        ">": "&gt;",
+        "|": "\\|",
+        "@": "&#64;",
+        "#": "&#35;",
+        **{sign: f"\\{sign}" for sign in "\\`*_[]~"},
+    }
+)
+
+
+def escaped(text: str) -> str:
+    """A text that Markdown shows as it is."""
+    return text.translate(_ESCAPED)
+
+
+def render(diagnosis: Diagnosis, out: TextIO, page: Page) -> None:
+    """Write the report. Cells, sentences and names are escaped; bars stand in code spans."""
+    content = document(diagnosis, unicode=page.unicode)
+    lines = [f"**{escaped(content.about[0])}**  "]
+    lines += [f"{escaped(line)}  " for line in content.about[1:]]
+    lines += ["", f"Trace quality: **{content.verdict}**", ""]
+    lines += [_remark(remark) for remark in content.reasons]
+    for sheet in content.sheets:
+        lines += ["", *_sheet(sheet, page)]
+    for sentence in content.missing:
+        lines += ["", escaped(sentence)]
+    further = [remark for remark in content.notes if remark not in content.reasons]
+    if further:
+        lines += ["", "### Notes", "", *map(_remark, further)]
+    out.write("\n".join(lines) + "\n")
+
+
+def _remark(remark: Remark) -> str:
+    return f"- **{remark.severity}**: {escaped(remark.text)} (`{remark.code}`)"
+
+
+def _sheet(sheet: Sheet, page: Page) -> list[str]:
+    labels = [escaped(_label(heading)) for heading in sheet.headings]
+    rules = [":--" if heading.left else "--:" for heading in sheet.headings]
+    if sheet.bars:
+        labels.append(escaped(sheet.bar_label))
+        rules.append(":--")
+    lines = [f"### {escaped(sheet.title)}", "", _row(labels), _row(rules)]
+    for number, row in enumerate(sheet.rows):
+        cells = [escaped(cell) for cell in row]
+        if sheet.bars:
+            cells.append(_bar(sheet.bars[number], page))
+        lines.append(_row(cells))
+    lines.append("")
+    if sheet.bars:
+        signs = [
+            f"`{state.sign if page.unicode else state.ascii_sign}` {state.label}"
+            for state in STATES
+        ]
+        lines.append("Bar: " + ", ".join(signs) + "  ")
+    lines += [f"{escaped(footnote)}  " for footnote in sheet.footnotes]
+    return lines
+
+
+def _label(heading: Heading) -> str:
+    if not heading.unit:
+        return heading.label
+    return f"{heading.label} ({heading.unit})"
+
+
+def _bar(bar: Bar | None, page: Page) -> str:
+    if bar is None:
+        return ""
+    signs = "".join(text for text, _ in bar.signs(_BAR_WIDTH, unicode=page.unicode))
+    return f"`{signs}`" if signs else ""
+
+
+def _row(cells: list[str]) -> str:
+    return f"| {' | '.join(cells)} |"
+
+
+REPORTER = Reporter("markdown", (".md", ".markdown"), render)
