@@ -115,9 +115,9 @@ def main() -> int:
         document["inputs"].append({"label": source.label, "rows": results.as_json(found)})
         tables.append(results.table(source, found))
         measured.append((source, found))
-    if num_intervals:
-        compared = interval_algebra.compare(num_intervals, rounds)
-        document["intervals"] = compared
+    compared = interval_algebra.compare(num_intervals, rounds) if num_intervals else []
+    document["intervals"] = compared
+    if compared:
         tables.append(results.intervals_table(compared))
     text = "\n\n".join([_heading(document), *tables]) + "\n"
     RESULTS.mkdir(exist_ok=True)
@@ -125,7 +125,7 @@ def main() -> int:
     (RESULTS / f"{options.name}.md").write_text(text)
     print(text)
     if options.readme:
-        _write_readme(f"{_heading(document)}\n\n{results.summary(measured)}")
+        _write_readme(f"{_heading(document)}\n\n{results.summary(measured, compared)}")
     return 0
 
 
@@ -133,7 +133,10 @@ def _write_readme(table: str) -> None:
     path = ROOT / "README.md"
     before, _, rest = path.read_text(encoding="utf-8").partition("<!-- benchmark -->\n")
     _, _, after = rest.partition("<!-- /benchmark -->\n")
-    whole = "All figures: [the benchmark](benchmarks/README.md)."
+    whole = (
+        "In parentheses the target, in bold where it is missed. The floor decompresses and scans "
+        "the bytes. [How it is measured, and where the time goes](benchmarks/README.md)."
+    )
     path.write_text(
         f"{before}<!-- benchmark -->\n{table}\n\n{whole}\n<!-- /benchmark -->\n{after}",
         encoding="utf-8",
@@ -146,8 +149,8 @@ def _heading(document: dict[str, Any]) -> str:
         f"Measured {document['date']} on {machine['num_cores']} cores of {machine['processor']}, "
         f"{machine['memory_gib']} GiB, Python {this['python']}, numpy {this['numpy']}; load "
         f"average at the start {machine['load_average_at_start']}. Medians of interleaved runs; "
-        'CPU is that of the whole process with interpreter start. "Against HTA" takes the better '
-        "of the two releases, figure by figure."
+        "CPU is that of the whole process with interpreter start. HTA is HolisticTraceAnalysis, "
+        "the better of 0.5.0 and traceinsight 0.6.1, figure by figure."
     )
 
 

@@ -12,6 +12,7 @@ from typing import Any
 
 from benchmarks.candidates import Candidate, Input
 from benchmarks.measure import Cost
+from benchmarks.targets import INTERVALS, beside, target
 
 OTHERS = ("hta", "traceinsight")
 
@@ -77,11 +78,11 @@ def rows(
     return found
 
 
-def _number(value: float | None, unit: str = "") -> str:
+def _number(value: float | None) -> str:
     if value is None:
         return "-"
     digits = 2 if value < 10 else 1 if value < 100 else 0
-    return f"{value:,.{digits}f}{unit}"
+    return f"{value:,.{digits}f}"
 
 
 def _speed(events_per_s: float) -> str:
@@ -104,32 +105,57 @@ def table(source: Input, found: Sequence[Row]) -> str:
         f"| {row.label} | {_number(row.cpu_s)} | {_number(row.wall_s)} "
         f"| {row.peak_mib:,.0f} | {_speed(row.events_per_cpu_s)} "
         f"| {_less(row.less_cpu)} | {_less(row.less_memory)} "
-        f"| {_number(row.times_floor, 'x')} | {row.num_runs} |"
+        f"| {_times(row.times_floor)} | {row.num_runs} |"
         for row in found
     ]
     return "\n".join(lines)
 
 
-def summary(tables: Sequence[tuple[Input, Sequence[Row]]]) -> str:
-    """One table for the README: this project on each input, as ratios."""
+def summary(
+    tables: Sequence[tuple[Input, Sequence[Row]]], intervals: Sequence[Mapping[str, Any]] = ()
+) -> str:
+    """One table for the README: this project on each input, each figure beside its target."""
     lines = [
-        "| | on | CPU s | peak MiB | CPU against HTA | memory against HTA | CPU against floor |",
-        "| --- | --- | ---: | ---: | ---: | ---: | ---: |",
+        "| | CPU s | less CPU than HTA | times the floor | less memory than HTA | peak MiB |",
+        "| --- |" + " ---: |" * 5,
     ]
     for source, found in tables:
         size = f"{source.num_bytes / 1e6:,.0f} MB"
-        lines += [
-            f"| {row.label} | {size} | {_number(row.cpu_s)} | {row.peak_mib:,.0f} "
-            f"| {_less(row.less_cpu)} | {_less(row.less_memory)} "
-            f"| {_number(row.times_floor, 'x')} |"
-            for row in found
-            if row.less_cpu is not None
-        ]
+        for row in found:
+            if row.less_cpu is None:
+                continue
+            aim = target(row.candidate, source.num_bytes)
+            cells = (
+                _number(row.cpu_s),
+                beside(_times(row.less_cpu), row.less_cpu, aim.less_cpu, at_most=False),
+                beside(_times(row.times_floor), row.times_floor, aim.times_floor, at_most=True),
+                beside(_times(row.less_memory), row.less_memory, aim.less_memory, at_most=False),
+                beside(f"{row.peak_mib:,.0f}", row.peak_mib, aim.peak_mib, at_most=True),
+            )
+            lines.append(f"| {size}: {row.label} | {' | '.join(cells)} |")
+        others = [row for row in found if row.candidate in OTHERS]
+        if others:
+            cpu_s = _number(min(row.cpu_s for row in others))
+            peak = min(row.peak_mib for row in others)
+            lines.append(f"| {size}: HTA, load and overlap | {cpu_s} | - | - | - | {peak:,.0f} |")
+    for entry in intervals:
+        shown = beside(
+            _times(entry["less_cpu"]), entry["less_cpu"], INTERVALS.less_cpu, at_most=False
+        )
+        lines.append(
+            f"| {entry['num_intervals']:,} intervals in memory, {entry['order']} "
+            f"| {_number(entry['this_cpu_s'])} | {shown} | - | - | - |"
+        )
     return "\n".join(lines)
 
 
 def _less(ratio: float | None) -> str:
-    return "-" if ratio is None else f"{_number(ratio)}x less"
+    return "-" if ratio is None else f"{_times(ratio)} less"
+
+
+def _times(ratio: float | None) -> str:
+    """A ratio, which is kept to one decimal, with no digit that was not measured."""
+    return "-" if ratio is None else f"{ratio:.0f}x" if ratio >= 100 else f"{ratio:.1f}x"
 
 
 def intervals_table(measured: Sequence[Mapping[str, Any]]) -> str:
