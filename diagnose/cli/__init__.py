@@ -1,7 +1,7 @@
 """The command line. Each public module of this package is a verb and exports ``COMMAND``.
 
-Exit status: 0 done, 1 findings at or over ``--fail-on``, 2 wrong usage or
-unreadable input, 3 an internal failure; 130 after Ctrl-C, as shells expect.
+Exit status: 0 done, 2 wrong usage or unreadable input, 3 an internal failure;
+130 after Ctrl-C, as shells expect. 1 is kept for findings.
 """
 
 from __future__ import annotations
@@ -78,6 +78,8 @@ def _unexpected(error: Exception, debug: bool) -> int:
 def _say(message: str, hint: str = "") -> None:
     from diagnose.reporters._plain import plain
 
+    if sys.stderr is None:
+        return
     print(plain(message), file=sys.stderr)  # noqa: T201
     if hint:
         print(f"hint: {plain(hint)}", file=sys.stderr)  # noqa: T201

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 
 from diagnose.errors import UsageError
@@ -22,14 +23,14 @@ def page_for(output: Path | None) -> Page:
     """
     if output is not None:
         return Page(_PIPED_WIDTH)
-    terminal = sys.stdout.isatty()
+    terminal = sys.stdout is not None and sys.stdout.isatty()
     width = _terminal_width() if terminal else _asked_width() or _PIPED_WIDTH
     wanted = bool(os.environ.get("FORCE_COLOR")) or terminal
     refused = bool(os.environ.get("NO_COLOR")) or os.environ.get("TERM") == "dumb"
     return Page(
         width=min(max(width, _NARROWEST), _WIDEST),
         color=wanted and not refused,
-        unicode=_speaks_unicode(sys.stdout.encoding),
+        unicode=_speaks_unicode(getattr(sys.stdout, "encoding", None)),
     )
 
 
@@ -55,12 +56,7 @@ def _speaks_unicode(encoding: str | None) -> bool:
 def deliver(text: str, output: Path | None) -> None:
     """Print the text, or write it to a file in one step. UsageError if that cannot be done."""
     if output is None:
-        try:
-            sys.stdout.write(text)
-            sys.stdout.flush()
-        except BrokenPipeError:
-            # The reader has seen enough (`| head`). Python would complain at exit.
-            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        _print(text)
         return
     try:
         _write(text, output)
@@ -69,6 +65,42 @@ def deliver(text: str, output: Path | None) -> None:
             f"cannot write {output}: {problem.strerror or problem}",
             hint="give --output a file in a folder that exists and that you may write to",
         ) from None
+
+
+def refuse_overwriting(output: Path | None, paths: Sequence[str]) -> None:
+    """UsageError if the output is one of the inputs: a result must not cost a recording."""
+    for path in map(Path, paths):
+        with contextlib.suppress(OSError):
+            if output is not None and output.is_file() and output.samefile(path):
+                raise UsageError(
+                    f"the output {output} is one of the inputs and would replace it",
+                    hint="give --output another name",
+                )
+
+
+def _print(text: str) -> None:
+    if sys.stdout is None:
+        raise UsageError(
+            "cannot write to standard output: it is closed",
+            hint="redirect it to a file, or use --output",
+        )
+    try:
+        sys.stdout.write(text)
+        sys.stdout.flush()
+    except BrokenPipeError:
+        # The reader has seen enough (`| head`). Python would complain at exit.
+        _discard_standard_output()
+    except OSError as problem:
+        _discard_standard_output()
+        raise UsageError(
+            f"cannot write to standard output: {problem.strerror or problem}",
+            hint="free some space, or use --output with a file elsewhere",
+        ) from None
+
+
+def _discard_standard_output() -> None:
+    """What Python still holds back goes nowhere, so that its exit does not complain."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def _write(text: str, output: Path) -> None:

@@ -37,7 +37,7 @@ class Progress:
 
     def __init__(self, paths: Sequence[str]) -> None:
         self._paths = paths
-        self._shows = sys.stderr.isatty()
+        self._shows = sys.stderr is not None and sys.stderr.isatty()
         self._started = self._drawn = time.monotonic()
         self._done = 0
         self._bar: Any = None

@@ -31,7 +31,13 @@ class Format(str, Enum):
 def overlap(
     paths: Paths,
     by: Annotated[By, typer.Option(help="What a row is.")] = By.rank,
-    format: Annotated[Format, typer.Option(help="How the table is written.")] = Format.text,
+    format: Annotated[
+        Format | None,
+        typer.Option(
+            help="How the table is written (default: by the name of --output, else text).",
+            show_default=False,
+        ),
+    ] = None,
     output: Output = None,
     classify: Classify = None,
     rank: Rank = None,
@@ -47,18 +53,21 @@ def overlap(
     """
     from diagnose import engine
     from diagnose.analysis import Unavailable
-    from diagnose.cli._output import deliver, page_for
+    from diagnose.cli._formats import TABLE_SUFFIXES, format_of
+    from diagnose.cli._output import deliver, page_for, refuse_overwriting
     from diagnose.cli._reading import read
     from diagnose.errors import UnavailableError
     from diagnose.findings import Diagnosis
     from diagnose.reporters._overlap import write
 
+    refuse_overwriting(output, paths)
+    form = format.value if format is not None else format_of(output, TABLE_SUFFIXES)
     trace = read(paths, "launches" if by is By.step else "gpu", classify, rank)
     table = engine.run(engine.analyzers()["overlap"], trace, by=by.value)
     if isinstance(table, Unavailable):
         raise UnavailableError(table.because, hint=table.remedy)
     diagnosis = Diagnosis(trace, {"overlap": table})
-    deliver(write(diagnosis, by.value, format.value, page_for(output)), output)
+    deliver(write(diagnosis, by.value, form, page_for(output)), output)
 
 
 COMMAND = overlap

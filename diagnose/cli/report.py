@@ -4,26 +4,17 @@ from __future__ import annotations
 
 import io
 from collections.abc import Mapping
-from enum import Enum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from diagnose.cli._formats import format_of
 from diagnose.cli._options import Classify, Only, OnlyOption, Output, Paths, Rank
-from diagnose.errors import EXIT_FINDINGS, UsageError
+from diagnose.errors import UsageError
 
 if TYPE_CHECKING:
     from diagnose.reporters import Reporter
-
-
-class FailOn(str, Enum):
-    """The severities of findings, from the least."""
-
-    hint = "hint"
-    info = "info"
-    warning = "warning"
-    critical = "critical"
 
 
 def report(
@@ -49,13 +40,6 @@ def report(
             show_default=False,
         ),
     ] = None,
-    fail_on: Annotated[
-        FailOn | None,
-        typer.Option(
-            help="Exit with status 1 if there is a finding of this severity or a graver one.",
-            show_default=False,
-        ),
-    ] = None,
 ) -> None:
     """Say where the time of each GPU and step went.
 
@@ -67,9 +51,10 @@ def report(
       diagnose report rank0.json.gz rank1.json.gz --format json -o report.json
     """
     from diagnose import engine
-    from diagnose.cli._output import deliver, page_for
+    from diagnose.cli._output import deliver, page_for, refuse_overwriting
     from diagnose.cli._reading import read
 
+    refuse_overwriting(output, paths)
     reporters = engine.reporters()
     reporter = reporters[_chosen(format, output, reporters)]
     requests = dict(engine.REPORT)
@@ -83,18 +68,12 @@ def report(
     text = io.StringIO()
     reporter.render(diagnosis, text, page_for(output))
     deliver(text.getvalue(), output)
-    if fail_on is not None:
-        order = [severity.value for severity in FailOn]
-        if any(order.index(f.severity) >= order.index(fail_on.value) for f in diagnosis.findings):
-            raise typer.Exit(EXIT_FINDINGS)
 
 
 def _chosen(asked: str | None, output: Path | None, reporters: Mapping[str, Reporter]) -> str:
     if asked is None:
-        for name, reporter in reporters.items():
-            if output is not None and output.name.endswith(reporter.suffixes):
-                return name
-        return "text"
+        suffixes = {name: reporter.suffixes for name, reporter in reporters.items()}
+        return format_of(output, suffixes)
     if asked not in reporters:
         known = ", ".join(sorted(reporters))
         raise UsageError(f"there is no format {asked!r}", hint=f"use one of {known}")

@@ -1,11 +1,13 @@
-"""The sheet of the collectives: by kind, size and group, from the rank that waited least."""
+"""The sheet of the collectives: by kind, size and group, with the spread over the GPUs."""
 
 from __future__ import annotations
+
+from typing import NamedTuple
 
 import numpy as np
 
 from diagnose.findings import Diagnosis
-from diagnose.reporters._format import ABSENT, Scale, rate
+from diagnose.reporters._format import ABSENT, Scale, rate, size
 from diagnose.reporters._places import Places
 from diagnose.reporters._plain import plain
 from diagnose.reporters._sheet import Heading, Sheet
@@ -19,65 +21,85 @@ _REFERENCE = "reference_busbw_gb_per_s"
 
 
 def sizes(diagnosis: Diagnosis, scale: Scale, places: Places, *, unicode: bool) -> Sheet:
-    """The kinds of collectives that took most time, each on the GPU that saw it go fastest."""
+    """The kinds of collectives that took most time: over the GPUs, and where one went fastest."""
     table = diagnosis.tables["collectives"]
-    rows = _fastest(table)
-    shown = rows[:MOST_KINDS]
-    with_reference = bool(table.known(_REFERENCE)[shown].any())
+    kinds = _kinds(table)
+    shown = kinds[:MOST_KINDS]
+    fastest = [kind.fastest for kind in shown]
+    with_reference = bool(table.known(_REFERENCE)[fastest].any())
     headings = [
         Heading("collective", left=True),
-        Heading("size", "bytes"),
+        Heading("size"),
         Heading("group", left=True),
         Heading("ranks", spare=1),
-        Heading("count"),
-        Heading("time*", scale.unit),
-        Heading("algbw >=", "median GB/s"),
+        Heading("count", "a GPU"),
+        Heading("time*", f"{scale.unit} a GPU"),
+        Heading("algbw >=", "median GB/s", spare=2),
         Heading("algbw >=", "best GB/s", spare=3),
         Heading("busbw >=", "best GB/s"),
     ]
     if with_reference:
         headings.append(Heading("nccl-tests", "busbw GB/s"))
-    headings += [Heading("seen on", h.label) for h in places.headings[:1]]
+    headings += [Heading("best on", h.label) for h in places.headings[:1]]
     title = "Collectives"
-    if len(rows) > len(shown):
-        title += f": the {len(shown)} of {len(rows)} kinds and sizes that took most time"
+    if len(kinds) > len(shown):
+        title += f": the {len(shown)} of {len(kinds)} kinds and sizes that took most time"
     return Sheet(
         title,
         tuple(headings),
-        tuple(_cells(diagnosis, row, scale, with_reference, unicode=unicode) for row in shown),
-        footnotes=_footnotes(table, shown),
+        tuple(_cells(diagnosis, kind, scale, with_reference, unicode=unicode) for kind in shown),
+        footnotes=_footnotes(table, fastest, with_reference=with_reference),
     )
 
 
-def _footnotes(table: Table, shown: list[int]) -> tuple[str, ...]:
+def _footnotes(table: Table, shown: list[int], *, with_reference: bool) -> tuple[str, ...]:
     notes = [
-        "* and >=: a kernel's time includes waiting for late ranks, so bandwidths are lower "
-        "bounds; from the GPU that saw the best one. algbw, busbw and bytes as in nccl-tests; "
-        "GB = 10^9 bytes."
+        "* count and time: least to most over the GPUs; a kernel's time includes waiting for late "
+        "ranks. >=: bandwidths are lower bounds for the same reason, and from the GPU that saw the "
+        "best one. algbw, busbw and size as in nccl-tests; GB = 10^9 bytes."
     ]
     if not table.known("bytes")[shown].all():
-        notes.append("-: not in the trace, as for collectives launched before the recording began.")
+        notes.append(
+            "-: not in the trace, as for collectives launched before the recording began or "
+            "inside a CUDA graph."
+        )
+    if with_reference:
+        notes.append("nccl-tests: interpolated between the sizes that were measured.")
     return tuple(notes)
 
 
-def _fastest(table: Table) -> list[int]:
-    """One row for each kind, size and group: the GPU with the best bandwidth; most time first."""
+class _Kind(NamedTuple):
+    """One kind, size and group of collectives: its rows (one a GPU), and the fastest of them."""
+
+    rows: list[int]
+    fastest: int
+
+
+def _kinds(table: Table) -> list[_Kind]:
+    """By the most time that one GPU spent in it, most first."""
     keys = zip(
         *(table[name].tolist() for name in ("collective", "bytes", "group", "group_size")),
         strict=True,
     )
     speed = np.nan_to_num(table["best_algbw_gb_per_s"], nan=-1.0).tolist()
-    best: dict[tuple[int, ...], int] = {}
+    total = table["total_ns"].tolist()
+    rows_of: dict[tuple[int, ...], list[int]] = {}
     for row, key in enumerate(keys):
-        if key not in best or speed[row] > speed[best[key]]:
-            best[key] = row
-    return sorted(best.values(), key=lambda row: (-int(table["total_ns"][row]), row))
+        rows_of.setdefault(key, []).append(row)
+    kinds = [_Kind(rows, max(rows, key=lambda row: speed[row])) for rows in rows_of.values()]
+    return sorted(kinds, key=lambda kind: (-max(total[row] for row in kind.rows), kind.rows[0]))
+
+
+def _spread(shown: list[str]) -> str:
+    """``least-most``, or the one value where they read the same."""
+    return shown[0] if shown[0] == shown[-1] else f"{shown[0]}-{shown[-1]}"
 
 
 def _cells(
-    diagnosis: Diagnosis, row: int, scale: Scale, with_reference: bool, *, unicode: bool
+    diagnosis: Diagnosis, kind: _Kind, scale: Scale, with_reference: bool, *, unicode: bool
 ) -> tuple[str, ...]:
-    table, trace = diagnosis.tables["collectives"], diagnosis.trace
+    table, trace, row = diagnosis.tables["collectives"], diagnosis.trace, kind.fastest
+    counts, times = (sorted(table[name][kind.rows].tolist()) for name in ("count", "total_ns"))
 
     def text(name: str) -> str:
         code = int(table[name][row])
@@ -87,11 +109,11 @@ def _cells(
     rank = trace.sources[int(table["source"][row])].rank
     return (
         text("collective"),
-        ABSENT if num_bytes == NULL else f"{num_bytes:,}",
+        size(num_bytes),
         text("group"),
         ABSENT if ranks == NULL else f"{ranks:,}",
-        f"{int(table['count'][row]):,}",
-        scale.show(int(table["total_ns"][row])),
+        _spread([f"{count:,}" for count in counts]),
+        _spread([scale.show(time) for time in times]),
         *(rate(float(table[name][row])) for name in _RATES),
         *([rate(float(table[_REFERENCE][row]))] if with_reference else []),
         ABSENT if rank is None else str(rank),

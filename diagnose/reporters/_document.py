@@ -30,6 +30,11 @@ class Remark:
     code: str
     text: str
 
+    @property
+    def subject(self) -> str:
+        """What was seen, without what it does to which number."""
+        return self.text.split("; ", 1)[0]
+
 
 @dataclass(frozen=True)
 class Document:
@@ -94,7 +99,7 @@ def _where(sources: tuple[Source, ...], *, unicode: bool) -> str:
         more = f" and {len(sources) - 1:,} more" if len(sources) > 1 else ""
     else:
         path = min(folders)
-        more = f" and {len(folders) - 1:,} more folders" if len(folders) > 1 else ""
+        more = f" and {counted(len(folders) - 1, 'more folder')}" if len(folders) > 1 else ""
     return shorten_path(path, _PATH_WIDTH, unicode=unicode) + more
 
 

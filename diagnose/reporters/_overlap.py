@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import csv
 import io
 from collections.abc import Mapping
 from typing import Any
 
 from diagnose.findings import Diagnosis
 from diagnose.reporters import Page
+from diagnose.reporters._csv import csv_text
 from diagnose.reporters._document import about, longest_window
 from diagnose.reporters._figures import Figure, headings_of, rows_of, share, time
 from diagnose.reporters._format import ABSENT, Scale, scale_for
@@ -29,7 +29,7 @@ _NAME_WIDTH = 32
 def write(diagnosis: Diagnosis, by: str, form: str, page: Page) -> str:
     """The table ``overlap`` of a diagnosis as ``text``, ``csv`` or ``json``."""
     if form == "csv":
-        return _csv(rows(diagnosis, by))
+        return csv_text(rows(diagnosis, by))
     if form == "json":
         return encode({"schema_version": SCHEMA_VERSION, "by": by, "rows": rows(diagnosis, by)})
     return _text(diagnosis, by, page)
@@ -64,26 +64,6 @@ def _key(diagnosis: Diagnosis, table: Table, by: str) -> list[Record]:
     else:
         labels = values(table, _KEY_COLUMN[by])
     return [{by: label} for label in labels]
-
-
-def _csv(records_: list[Record]) -> str:
-    if not records_:
-        return ""
-    out = io.StringIO()
-    writer = csv.writer(out, lineterminator="\n")
-    writer.writerow(records_[0])
-    for record in records_:
-        writer.writerow("" if value is None else _csv_cell(value) for value in record.values())
-    return out.getvalue()
-
-
-def _csv_cell(value: Any) -> str:
-    if isinstance(value, str):
-        # A spreadsheet would run a cell that begins like a formula.
-        return f"'{value}" if value[:1] in ("=", "+", "-", "@", "\t", "\r") else value
-    if isinstance(value, (int, float)):
-        return repr(value)
-    return bytes(value).decode()
 
 
 def _text(diagnosis: Diagnosis, by: str, page: Page) -> str:

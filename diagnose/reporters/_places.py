@@ -4,13 +4,23 @@ from __future__ import annotations
 
 from collections import Counter
 
-from diagnose.reporters._plain import plain, shorten_path
+from diagnose.reporters._plain import plain, shorten_middle
 from diagnose.reporters._sheet import Heading
 from diagnose.schema import NULL
 from diagnose.trace import Trace
 
 _FILE_WIDTH = 24
 _NAME_WIDTH = 24
+
+
+def telling_apart(paths: list[str]) -> list[str]:
+    """Each path without the folders that all share: its name at least, more where names repeat."""
+    split = [path.split("/") for path in paths]
+    names = Counter(parts[-1] for parts in split)
+    shared = 0
+    while all(len(parts) > shared + 1 and parts[shared] == split[0][shared] for parts in split):
+        shared += 1
+    return ["/".join(parts[shared:]) if names[parts[-1]] > 1 else parts[-1] for parts in split]
 
 
 class Places:
@@ -22,6 +32,7 @@ class Places:
         self._ambiguous = None in seen or any(count > 1 for count in seen.values())
         self._trace = trace
         self._unicode = unicode
+        self._files = telling_apart([source.path for source in trace.sources])
         self.headings: tuple[Heading, ...] = (Heading("rank"), Heading("GPU"))
         if self._ambiguous:
             self.headings += (Heading("file", left=True),)
@@ -30,8 +41,7 @@ class Places:
         rank = self._trace.sources[source].rank
         cells: tuple[str, ...] = ("-" if rank is None else str(rank), str(device))
         if self._ambiguous:
-            path = self._trace.sources[source].path
-            cells += (shorten_path(path.rsplit("/", 1)[-1], _FILE_WIDTH, unicode=self._unicode),)
+            cells += (shorten_middle(self._files[source], _FILE_WIDTH, unicode=self._unicode),)
         return cells
 
     def blank(self, label: str) -> tuple[str, ...]:

@@ -50,6 +50,17 @@ def shorten_path(path: str, width: int, *, unicode: bool = True) -> str:
     return mark + text
 
 
+def shorten_middle(path: str, width: int, *, unicode: bool = True) -> str:
+    """A path cut in its middle, where both the folder and the file tell it from others."""
+    text = plain(path, unicode=unicode)
+    if width_of(text) <= width:
+        return text
+    mark = "…" if unicode else "..."
+    first = plain(text, width // 2, unicode=unicode)
+    rest = shorten_path(text, width - width_of(first) + len(mark), unicode=unicode)
+    return first + rest.removeprefix(mark)
+
+
 def _safe(character: str, unicode: bool) -> bool:
     if character.isascii():
         return character.isprintable()

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 import msgspec
+import numpy as np
 
 from diagnose.schema import NULL
 from diagnose.trace import Table, Trace
@@ -40,9 +41,15 @@ def microseconds(nanoseconds: int) -> str | None:
 
 
 def values(table: Table, column: str) -> list[Any]:
-    """A column for JSON: times as exact decimals in microseconds, text decoded, null as None."""
+    """A column for JSON: times as decimals in microseconds, text decoded, null as None.
+
+    Integer times are exact; means and medians are rounded to whole nanoseconds.
+    """
     if column.endswith("_ns"):
-        decimals = (microseconds(value) for value in table[column].tolist())
+        times = table[column]
+        if times.dtype.kind == "f":
+            times = np.where(np.isnan(times), NULL, np.rint(np.nan_to_num(times))).astype(np.int64)
+        decimals = (microseconds(value) for value in times.tolist())
         return [None if d is None else msgspec.Raw(d.encode()) for d in decimals]
     described = table.schema.column(column)
     if described.text:

@@ -32,15 +32,23 @@ class Bar(NamedTuple):
     longest_ns: int
 
     def signs(self, width: int, *, unicode: bool) -> list[tuple[str, State]]:
-        """The bar in at most ``width`` columns; every edge is rounded once, so none drifts."""
-        drawn, edge, until = [], 0, 0
-        for share, state in zip(self.shares_ns, STATES, strict=True):
-            until += share
-            next_edge = (2 * until * width + self.longest_ns) // (2 * self.longest_ns)
-            sign = state.sign if unicode else state.ascii_sign
-            drawn.append((sign * (next_edge - edge), state))
-            edge = next_edge
-        return drawn
+        """The bar in at most ``width`` columns.
+
+        Cells go by largest remainder: each state gets its whole cells, and those
+        left over from the bar's own length go to the largest fractions. What a
+        state gets depends on its size, not on where it stands.
+        """
+        total = sum(self.shares_ns)
+        length = (2 * total * width + self.longest_ns) // (2 * self.longest_ns)
+        cells = [share * width // self.longest_ns for share in self.shares_ns]
+        fractions = [share * width % self.longest_ns for share in self.shares_ns]
+        by_fraction = sorted(range(len(cells)), key=lambda at: -fractions[at])
+        for at in by_fraction[: length - sum(cells)]:
+            cells[at] += 1
+        return [
+            ((state.sign if unicode else state.ascii_sign) * number, state)
+            for number, state in zip(cells, STATES, strict=True)
+        ]
 
 
 @dataclass(frozen=True)

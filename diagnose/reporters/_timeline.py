@@ -44,7 +44,7 @@ def gpus(diagnosis: Diagnosis, scale: Scale, places: Places) -> Sheet:
         footnotes.append(IN_DOUBT)
     title = "GPUs"
     if summary:
-        title += f": least, median and greatest of {len(table)}, and most exposed first"
+        title += f": least, median and most of {len(table)}, and most exposed first"
     return Sheet(title, headings_of(places, figures), tuple(rows), footnotes=tuple(footnotes))
 
 
@@ -56,7 +56,7 @@ def _gpu_figures(diagnosis: Diagnosis, table: Table, scale: Scale) -> list[Figur
         time(table, "overlapped_ns", "hidden", scale, spare=1),
         time(table, "exposed_communication_ns", "exposed*", scale),
         share(table, "overlap_pct", "hidden", "% of comm."),
-        share(table, "overlap_of_compute_pct", "hidden", "% of compute", spare=2),
+        share(table, "overlap_of_compute_pct", "beside comm.", "% of compute", spare=2),
     ]
     breakdown = diagnosis.tables.get("breakdown")
     if breakdown is not None:
@@ -100,7 +100,7 @@ def steps(diagnosis: Diagnosis, scale: Scale, places: Places) -> Sheet:
     headings.insert(at, Heading("step", left=True))
     bars = _bars(diagnosis.tables.get("breakdown"), table, chosen)
     num_marked = int((table["step_row"] >= 0).sum())
-    title = f"Steps: least, median and greatest of {num_marked:,}, and the longest"
+    title = f"Steps: least, median and most of {num_marked:,}, and the longest"
     return Sheet(
         title if summary else "Steps",
         tuple(headings),

@@ -68,9 +68,8 @@ def _top(console: Console, content: Document, page: Page) -> None:
         wrapped(console, line, page)
     draw_verdict(console, content.verdict)
     for remark in content.reasons:
-        reason = f"  {remark.severity}: {remark.text}"
-        style = _NOTE_STYLE[remark.severity]
-        console.print(Text(plain(reason, page.width, unicode=page.unicode), style=style))
+        said = f"{remark.severity}: {remark.subject}"
+        wrapped(console, said, page, first="  ", style=_NOTE_STYLE[remark.severity])
 
 
 def draw_verdict(console: Console, verdict: Verdict) -> None:

@@ -18,7 +18,6 @@ from diagnose import cli, engine
 from diagnose.cli import _reading
 from diagnose.cli._output import deliver, page_for
 from diagnose.errors import InputNotFoundError, UsageError
-from diagnose.findings import Diagnosis, Finding
 from tests.builder import TraceBuilder
 
 VERBS = sorted(engine.discover("diagnose.cli", "COMMAND"))
@@ -35,7 +34,7 @@ def trace_file(tmp_path):
 
 
 def test_the_verbs():
-    assert VERBS == ["info", "overlap", "report"]
+    assert VERBS == ["info", "overlap", "ranks", "report"]
 
 
 @pytest.mark.parametrize("verb", VERBS)
@@ -72,7 +71,6 @@ def test_version(capsys):
         (["report", "x", "--nonsense"], "--nonsense"),
         (["report", "x", "--only", "cpu"], "cpu"),
         (["report", "x", "--rank", "-1"], "--rank"),
-        (["report", "x", "--fail-on", "huge"], "huge"),
         (["overlap", "x", "--by", "layer"], "layer"),
         (["overlap", "x", "--format", "xml"], "xml"),
         (["report", "there-is-no-such-file"], "there-is-no-such-file"),
@@ -156,17 +154,54 @@ def test_nothing_is_printed_beside_a_file(trace_file, tmp_path, capsys):
     assert capsys.readouterr() == ("", "")
 
 
-def test_fail_on_is_silent_without_findings(trace_file):
-    assert cli.run(["report", trace_file, "--fail-on", "hint"]) == 0
+def test_the_output_may_not_be_an_input(trace_file, tmp_path, capsys):
+    link = tmp_path / "link.json"
+    link.symlink_to(trace_file)
+    before = Path(trace_file).read_bytes()
+    for verb in ("report", "overlap"):
+        for target in (trace_file, str(link)):
+            assert cli.run([verb, trace_file, "-o", target]) == 2
+            assert "one of the inputs" in capsys.readouterr().err
+    assert Path(trace_file).read_bytes() == before
 
 
-@pytest.mark.parametrize(("severity", "status"), [("warning", 1), ("critical", 0)])
-def test_fail_on_compares_severities(trace_file, monkeypatch, severity, status):
-    found = (Finding("straggler-rank", "warning", "rank 1 is late"),)
-    monkeypatch.setattr(
-        engine, "diagnose", lambda trace, *_, **__: Diagnosis(trace, findings=found)
-    )
-    assert cli.run(["report", trace_file, "--fail-on", severity]) == status
+@pytest.mark.parametrize(
+    ("verb", "name", "begins"),
+    [
+        ("overlap", "o.csv", "rank,"),
+        ("overlap", "o.json", "{"),
+        ("overlap", "o.txt", ""),
+        ("report", "r.json", "{"),
+        ("report", "r.md", "**"),
+    ],
+)
+def test_the_name_of_the_output_decides_the_format(trace_file, tmp_path, verb, name, begins):
+    target = tmp_path / name
+    assert cli.run([verb, trace_file, "-o", str(target)]) == 0
+    assert target.read_text().startswith(begins)
+
+
+@pytest.mark.parametrize(
+    "arguments", [("overlap", "o.md"), ("report", "r.html"), ("report", "r.csv")]
+)
+def test_a_suffix_that_promises_another_format_is_refused(trace_file, tmp_path, capsys, arguments):
+    verb, name = arguments
+    assert cli.run([verb, trace_file, "-o", str(tmp_path / name)]) == 2
+    assert name in capsys.readouterr().err
+    assert not (tmp_path / name).exists()
+    assert cli.run([verb, trace_file, "-o", str(tmp_path / name), "--format", "text"]) == 0
+
+
+@pytest.mark.parametrize(
+    ("redirected", "status", "said"),
+    [(">/dev/full", 2, "cannot write to standard output"), (">&-", 2, "closed"), ("2>&-", 0, "")],
+)
+def test_standard_streams_that_are_full_or_closed(trace_file, redirected, status, said):
+    command = f'exec "{sys.executable}" -m diagnose report "{trace_file}" {redirected}'
+    done = subprocess.run(["bash", "-c", command], capture_output=True, text=True, timeout=60)
+    assert done.returncode == status
+    assert said in done.stderr
+    assert "Traceback" not in done.stderr
 
 
 NCCL_TESTS = """\

@@ -9,8 +9,8 @@ import pytest
 
 from diagnose.findings import Diagnosis
 from diagnose.reporters import Page
+from diagnose.reporters._csv import csv_text
 from diagnose.reporters._info import write
-from diagnose.reporters._overlap import _csv
 from diagnose.reporters._records import encode
 from tests.builder import TraceBuilder, build_trace
 
@@ -22,11 +22,11 @@ def test_half_a_surrogate_pair_is_escaped_wherever_it_stands():
 
 @pytest.mark.parametrize("text", ["=1+1", "+1", "-1", "@SUM(A1)"])
 def test_a_spreadsheet_runs_no_name(text):
-    assert _csv([{"name": text, "n": msgspec.Raw(b"-1.5")}]) == f"name,n\n'{text},-1.5\n"
+    assert csv_text([{"name": text, "n": msgspec.Raw(b"-1.5")}]) == f"name,n\n'{text},-1.5\n"
 
 
 def test_text_with_commas_and_lines_stays_one_cell():
-    assert _csv([{"name": 'a,"b"', "x": None}]) == 'name,x\n"a,""b""",\n'
+    assert csv_text([{"name": 'a,"b"', "x": None}]) == 'name,x\n"a,""b""",\n'
 
 
 def test_info_of_many_files_is_short_and_says_so():

@@ -1,0 +1,5 @@
+"""``python -m diagnose``: the command line."""
+
+from diagnose.cli import main
+
+main()
