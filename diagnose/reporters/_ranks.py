@@ -1,0 +1,375 @@
+"""What ``diagnose ranks`` prints: who is late, what it costs, clocks, matching, bandwidth."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+
+from diagnose.analyzers._lanes import Unmatched
+from diagnose.analyzers.clocks import Alignment
+from diagnose.analyzers.stragglers import Pattern
+from diagnose.findings import Diagnosis
+from diagnose.reporters import Page
+from diagnose.reporters._csv import csv_text
+from diagnose.reporters._document import about
+from diagnose.reporters._figures import MOST_ROWS, Figure, choose, headings_of, rows_of, share, time
+from diagnose.reporters._format import ABSENT, Scale, counted, percent, rate, scale_for
+from diagnose.reporters._places import Places
+from diagnose.reporters._plain import plain
+from diagnose.reporters._records import Record, encode, paths, records
+from diagnose.reporters._sheet import Heading, Sheet
+from diagnose.reporters._verdict import straggler_sentences
+from diagnose.reporters.text import console_for, draw, wrapped
+from diagnose.schema import NULL
+from diagnose.trace import Table
+
+SCHEMA_VERSION = 1
+RANK_KEYS = {
+    "rank": "rank",
+    "device": "device",
+    "num_collectives": "num_collectives",
+    "num_incomplete": "num_incomplete",
+    "num_last": "num_last",
+    "num_steps": "num_steps",
+    "late_ns": "late_us",
+    "inherited_ns": "inherited_us",
+    "cost_ns": "cost_us",
+    "cost_per_step_ns": "cost_per_step_us",
+    "cost_pct": "cost_pct",
+    "behind_per_step_ns": "behind_per_step_us",
+    "wait_ns": "wait_us",
+    "exposed_wait_ns": "exposed_wait_us",
+    "transfer_ns": "transfer_us",
+    "pair_wait_ns": "pair_wait_us",
+    "compute_ns": "compute_us",
+    "compute_ratio": "compute_ratio",
+    "step_ns": "step_us",
+}
+STRAGGLER_KEYS = {
+    "rank": "rank",
+    "device": "device",
+    "num_late": "num_late",
+    "num_steps": "num_steps",
+    "late_steps": "late_steps",
+    "lost_per_step_ns": "lost_per_step_us",
+    "lost_pct": "lost_pct",
+    "behind_per_step_ns": "behind_per_step_us",
+    "last_pct": "last_pct",
+    "owner_pct": "owner_pct",
+    "compute_ratio": "compute_ratio",
+    "certain": "certain",
+}
+_CLOCK_KEYS = {
+    "rank": "rank",
+    "clock": "clock",
+    "offset_ns": "offset_us",
+    "drift": "drift",
+    "num_collectives": "num_collectives",
+    "residual_mad_ns": "residual_mad_us",
+    "residual_p95_ns": "residual_p95_us",
+}
+_UNMATCHED_KEYS = {
+    "rank": "rank",
+    "device": "device",
+    "num_ops": "num_ops",
+    "kernel_time_ns": "kernel_time_us",
+}
+_TRANSFER_KEYS = {
+    "collective": "collective",
+    "bytes": "bytes",
+    "group": "group",
+    "group_size": "group_size",
+    "num_collectives": "num_collectives",
+    "num_incomplete": "num_incomplete",
+    "median_transfer_ns": "median_transfer_us",
+    "best_busbw_gb_per_s": "best_busbw_gb_per_s",
+    "median_busbw_gb_per_s": "median_busbw_gb_per_s",
+    "of_best_pct": "of_best_pct",
+    "of_run_best_pct": "of_run_best_pct",
+    "of_link_pct": "of_link_pct",
+}
+_NAME_WIDTH = 24
+_MOST_SIZES = 12
+
+
+def write(diagnosis: Diagnosis, form: str, page: Page) -> str:
+    """The tables across ranks as ``text``, ``csv`` (the ranks alone) or ``json``."""
+    if form == "csv":
+        return csv_text(rank_rows(diagnosis))
+    if form == "json":
+        return encode(_document(diagnosis))
+    return _text(diagnosis, page)
+
+
+def rank_rows(diagnosis: Diagnosis) -> list[Record]:
+    """A record a GPU."""
+    table = diagnosis.tables["ranks"]
+    rows = zip(paths(diagnosis.trace, table), records(table, RANK_KEYS), strict=True)
+    return [
+        {"rank": row.pop("rank"), "device": row.pop("device"), "source": path, **row}
+        for path, row in rows
+    ]
+
+
+def straggler_rows(diagnosis: Diagnosis) -> list[Record]:
+    """A record for each reason why ranks wait, with its sentence."""
+    table = diagnosis.tables["stragglers"]
+    if not len(table):
+        return []
+    patterns = [Pattern(code).name.lower() for code in table["pattern"].tolist()]
+    sentences = straggler_sentences(diagnosis.trace, table)
+    rows = zip(
+        patterns,
+        sentences,
+        paths(diagnosis.trace, table),
+        records(table, STRAGGLER_KEYS),
+        strict=True,
+    )
+    return [
+        {"pattern": pattern, "sentence": sentence, "source": path, **row}
+        for pattern, sentence, path, row in rows
+    ]
+
+
+def unavailable(diagnosis: Diagnosis) -> list[Record]:
+    """What could not be determined, why, and how to record it."""
+    return [
+        {"table": name, "because": reason.because, "remedy": reason.remedy}
+        for name, reason in diagnosis.unavailable.items()
+    ]
+
+
+def _document(diagnosis: Diagnosis) -> Record:
+    tables, trace = diagnosis.tables, diagnosis.trace
+    clocks, unmatched = tables.get("clocks"), tables.get("unmatched")
+    bandwidth = tables.get("transfer_bandwidth")
+    return {
+        "schema_version": SCHEMA_VERSION,
+        "ranks": rank_rows(diagnosis),
+        "stragglers": straggler_rows(diagnosis),
+        "clocks": []
+        if clocks is None
+        else _labelled(
+            clocks, "alignment", Alignment, paths(trace, clocks), records(clocks, _CLOCK_KEYS)
+        ),
+        "unmatched": []
+        if unmatched is None
+        else _labelled(
+            unmatched,
+            "reason",
+            Unmatched,
+            paths(trace, unmatched),
+            records(unmatched, _UNMATCHED_KEYS),
+        ),
+        "transfer_bandwidth": [] if bandwidth is None else records(bandwidth, _TRANSFER_KEYS),
+        "unavailable": unavailable(diagnosis),
+    }
+
+
+def _labelled(
+    table: Table, column: str, choices: Any, sources: list[str], rows: list[Record]
+) -> list[Record]:
+    labels = [choices(code).name.lower() for code in table[column].tolist()]
+    return [
+        {"source": source, column: label, **row}
+        for source, label, row in zip(sources, labels, rows, strict=True)
+    ]
+
+
+def _text(diagnosis: Diagnosis, page: Page) -> str:
+    out = io.StringIO()
+    console = console_for(out, page)
+    for line in about(diagnosis, unicode=page.unicode):
+        wrapped(console, line, page)
+    console.print()
+    for sentence in straggler_sentences(diagnosis.trace, diagnosis.tables["stragglers"]):
+        wrapped(console, plain(sentence, unicode=page.unicode), page)
+    for sheet in _sheets(diagnosis, page):
+        console.print()
+        draw(console, sheet, page)
+    for sentence in (*_clock_sentence(diagnosis), *_missing(diagnosis)):
+        console.print()
+        wrapped(console, plain(sentence, unicode=page.unicode), page)
+    return out.getvalue()
+
+
+def _missing(diagnosis: Diagnosis) -> Iterator[str]:
+    for name, reason in diagnosis.unavailable.items():
+        yield f"{name}: not available. {reason.because}. {reason.remedy}".strip()
+
+
+def _sheets(diagnosis: Diagnosis, page: Page) -> Iterator[Sheet]:
+    table = diagnosis.tables["ranks"]
+    scale = scale_for(int(max(table["busy_ns"].max(initial=0), table["wait_ns"].max(initial=0))))
+    places = Places(diagnosis.trace, unicode=page.unicode)
+    yield rank_sheet(table, scale, places)
+    clocks = diagnosis.tables.get("clocks")
+    if clocks is not None and len(np.unique(clocks["clock"])) > 1:
+        yield _clocks(diagnosis, clocks)
+    unmatched = diagnosis.tables.get("unmatched")
+    if unmatched is not None and len(unmatched):
+        yield _unmatched(unmatched, scale, places)
+    if (bandwidth := diagnosis.tables.get("transfer_bandwidth")) is not None:
+        yield _bandwidth(bandwidth, page)
+
+
+def rank_sheet(table: Table, scale: Scale, places: Places) -> Sheet:
+    """A row a GPU; of many GPUs the spread and those that cost most."""
+    figures = [
+        Figure(Heading("collectives", spare=2), table["num_collectives"], lambda n: f"{n:,}"),
+        Figure(Heading("came last"), table["num_last"], lambda n: f"{n:,}"),
+        time(table, "late_ns", "late", scale, spare=1),
+        _per_step(table, "cost_per_step_ns", "cost*", scale),
+        share(table, "cost_pct", "cost*", "% of step"),
+        _per_step(table, "behind_per_step_ns", "behind", scale, spare=1),
+        time(table, "wait_ns", "waited", scale),
+        time(table, "exposed_wait_ns", "exposed", scale),
+        time(table, "transfer_ns", "transfer", scale),
+        Figure(Heading("compute", "x median", spare=1), table["compute_ratio"], rate),
+    ]
+    chosen, summary = choose(figures, table["cost_ns"], MOST_ROWS)
+    rows = [
+        (*places.blank(label), *cells)
+        for label, cells in zip(("least", "median", "most"), summary, strict=False)
+    ] + rows_of(table, figures, chosen, places)
+    incomplete = int(table["num_incomplete"].sum())
+    notes = [
+        "* what its lateness costs another rank per step, at most: exposed waiting that it alone "
+        "caused. behind: its lateness against the middle rank.",
+        "late: sum of its leads over the next slowest. waited = its own kernels' time - transfer; "
+        "exposed: of that, nothing computed meanwhile.",
+    ]
+    if incomplete:
+        notes.append(
+            f"{counted(incomplete, 'operation')} of groups with ranks missing here: transfer is "
+            "an upper bound there, waiting a lower one."
+        )
+    title = "Ranks" if not summary else f"Ranks: spread over {len(table):,}, then the costliest"
+    return Sheet(title, headings_of(places, figures), tuple(rows), footnotes=tuple(notes))
+
+
+def _per_step(table: Table, name: str, label: str, scale: Scale, *, spare: int = 0) -> Figure:
+    def shown(value: float) -> str:
+        return ABSENT if value != value else scale.show(round(value))
+
+    return Figure(Heading(label, f"{scale.unit}/step", spare=spare), table[name], shown)
+
+
+def _clocks(diagnosis: Diagnosis, table: Table) -> Sheet:
+    names = [alignment.name.lower() for alignment in Alignment]
+    worst = np.argsort(-np.nan_to_num(table["residual_p95_ns"]), kind="stable")
+    chosen = sorted(worst[:MOST_ROWS].tolist())
+    rows = [
+        (
+            diagnosis.trace.sources[int(table["source"][row])].label,
+            names[int(table["alignment"][row])],
+            ABSENT if table["offset_ns"][row] == NULL else f"{table['offset_ns'][row] / 1e3:,.1f}",
+            f"{1e6 * table['drift'][row]:.2f}",
+            f"{table['num_collectives'][row]:,}",
+            _us(float(table["residual_p95_ns"][row])),
+        )
+        for row in chosen
+    ]
+    headings = (
+        Heading("source", left=True),
+        Heading("alignment", left=True),
+        Heading("offset", "us"),
+        Heading("drift", "ppm"),
+        Heading("collectives"),
+        Heading("residual", "us, 95 %"),
+    )
+    title = "Clocks" if len(table) <= MOST_ROWS else f"Clocks: the {MOST_ROWS} least certain"
+    notes = (
+        "residual: how far its collectives' ends are from their common end; arrivals compare as "
+        "well as that."
+    )
+    return Sheet(title, headings, tuple(rows), footnotes=(notes,))
+
+
+def _us(nanoseconds: float) -> str:
+    return ABSENT if nanoseconds != nanoseconds else f"{nanoseconds / 1e3:,.1f}"
+
+
+def _clock_sentence(diagnosis: Diagnosis) -> Iterator[str]:
+    table = diagnosis.tables.get("clocks")
+    if table is None:
+        return
+    bad = [a for a in (Alignment.DOUBTFUL, Alignment.IMPOSSIBLE) if (table["alignment"] == a).any()]
+    for alignment in bad:
+        number = int((table["alignment"] == alignment).sum())
+        yield (
+            f"Warning: the clocks of {counted(number, 'source')} could not be aligned"
+            + (" well" if alignment is Alignment.DOUBTFUL else "")
+            + "; who came last there is not to be trusted."
+        )
+    if len(np.unique(table["clock"])) == 1:
+        worst = _us(float(np.nan_to_num(table["residual_p95_ns"]).max()))
+        yield (
+            "All ranks share one clock; the ends of matched collectives agree within "
+            f"{worst} us (95 %)."
+        )
+    unmatched = diagnosis.tables.get("unmatched")
+    if unmatched is not None and not len(unmatched):
+        yield "Every communication kernel was matched across ranks."
+
+
+def _unmatched(table: Table, scale: Scale, places: Places) -> Sheet:
+    names = [reason.name.lower().replace("_", " ") for reason in Unmatched]
+    figures = [
+        Figure(Heading("operations"), table["num_ops"], lambda n: f"{n:,}"),
+        time(table, "kernel_time_ns", "time", scale),
+    ]
+    order = np.argsort(-table["kernel_time_ns"], kind="stable")[:MOST_ROWS].tolist()
+    cells = rows_of(table, figures, order, places)
+    reasons = [names[int(table["reason"][row])] for row in order]
+    rows = tuple((*row, reason) for row, reason in zip(cells, reasons, strict=True))
+    headings = (*headings_of(places, figures), Heading("why", left=True))
+    return Sheet("Not matched across ranks", headings, rows)
+
+
+def _bandwidth(table: Table, page: Page) -> Sheet:
+    linked = bool(table.known("of_link_pct").any())
+    order = np.argsort(-(table["median_transfer_ns"] * table["num_collectives"]), kind="stable")
+    shown = order[:_MOST_SIZES].tolist()
+
+    def text(row: int, name: str) -> str:
+        code = int(table[name][row])
+        if code < 0:
+            return ABSENT
+        return plain(table.strings[code], _NAME_WIDTH, unicode=page.unicode)
+
+    rows = [
+        (
+            text(row, "collective"),
+            f"{int(table['bytes'][row]):,}",
+            text(row, "group"),
+            ABSENT if table["group_size"][row] == NULL else f"{int(table['group_size'][row]):,}",
+            f"{int(table['num_collectives'][row]):,}",
+            f"{table['median_transfer_ns'][row] / 1e3:,.1f}",
+            rate(float(table["median_busbw_gb_per_s"][row])),
+            rate(float(table["best_busbw_gb_per_s"][row])),
+            percent(float(table["of_run_best_pct"][row])),
+            *([percent(float(table["of_link_pct"][row]))] if linked else []),
+        )
+        for row in shown
+    ]
+    headings = [
+        Heading("collective", left=True),
+        Heading("size", "bytes"),
+        Heading("group", left=True, spare=2),
+        Heading("ranks", spare=1),
+        Heading("count"),
+        Heading("transfer", "median us"),
+        Heading("busbw", "median GB/s"),
+        Heading("busbw", "best GB/s"),
+        Heading("median", "% of best"),
+        *([Heading("median", "% of link")] if linked else []),
+    ]
+    title = "Bandwidth of the transfer, waiting taken out"
+    if len(order) > len(shown):
+        title += f": the {len(shown)} of {len(order)} kinds and sizes that took most time"
+    note = "busbw as in nccl-tests; GB = 10^9 bytes; best: of any group of this run at that size."
+    return Sheet(title, tuple(headings), tuple(rows), footnotes=(note,))
