@@ -11,7 +11,9 @@
         ├── EmptyInputError        a file without a byte
         ├── NotATraceError         readable, but not a trace or recording
         ├── DamagedInputError      damaged so badly that nothing could be read
-        └── InputTooLargeError     would not fit into memory, or is a decompression bomb
+        ├── InternalReadError      a defect of this package came up while it was read
+        ├── DecompressionBombError unpacks to endless text without an event
+        └── InputTooLargeError     would not fit into memory
 
 An error is for people: the message says what was seen and where (file, byte,
 field), the hint says what to do next. ``code`` is for scripts and never
@@ -95,7 +97,20 @@ class DamagedInputError(InputError):
     code = "truncated"
 
 
+class InternalReadError(InputError):
+    """Reading the file failed for a reason that is a defect of this package."""
+
+    code = "internal"
+    exit_status = EXIT_INTERNAL
+
+
+class DecompressionBombError(InputError):
+    """The file unpacks to far more text than a trace would, and no event is in it."""
+
+    code = "bomb"
+
+
 class InputTooLargeError(InputError):
-    """The columns would exceed the memory limit, or the file is a decompression bomb."""
+    """The columns would exceed the memory limit."""
 
     code = "too-large"

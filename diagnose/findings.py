@@ -13,7 +13,16 @@ FindingSeverity = Literal["hint", "info", "warning", "critical"]
 Verdict = Literal["good", "usable with care", "not to be trusted"]
 
 FILE_LEFT_OUT = frozenset(
-    {"empty-file", "not-a-trace", "truncated", "too-large", "not-found", "input"}
+    {
+        "empty-file",
+        "not-a-trace",
+        "truncated",
+        "too-large",
+        "bomb",
+        "not-found",
+        "input",
+        "internal",
+    }
 )
 """Notes on a file that gave nothing or only a part: the other files' numbers stand."""
 

@@ -175,13 +175,19 @@ class Source:
     num_events: int = 0
     """Events in the file, kept or not."""
     complete: bool = True
+    """Whether every event was read; else busy times are lower bounds, idle an upper one."""
+    process: str | None = None
+    """In a file of several processes: the one this source is, as written."""
     environment: Mapping[str, Any] = field(default_factory=dict)
     metadata: Mapping[str, Any] = field(default_factory=dict)
 
     @property
     def label(self) -> str:
         """What a person calls it: the rank, or the file if the rank is unknown."""
-        return f"rank {self.rank}" if self.rank is not None else self.path.rsplit("/", 1)[-1]
+        if self.rank is not None:
+            return f"rank {self.rank}"
+        name = self.path.rsplit("/", 1)[-1]
+        return name if self.process is None else f"{name} (process {self.process})"
 
 
 class Gpu(NamedTuple):

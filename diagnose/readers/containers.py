@@ -10,7 +10,8 @@ import codecs
 import zipfile
 import zlib
 from collections.abc import Callable, Iterator
-from contextlib import suppress
+from contextlib import ExitStack, suppress
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -21,6 +22,7 @@ from diagnose.errors import (
     InputNotFoundError,
     NotATraceError,
 )
+from diagnose.readers.foreign import describe_foreign
 
 gzip_library: Any = zlib
 with suppress(ImportError):  # three times as fast, but not built for every platform
@@ -30,74 +32,82 @@ Opener = Callable[[str], BinaryIO]
 
 PLAIN_PIECE = 4 << 20
 PACKED_PIECE = 64 << 10
-INFLATED_PIECE = 1 << 20  # the most that one call may inflate, whatever the ratio
+INFLATED_PIECE = 512 << 10  # the most that one call may inflate, whatever the ratio
 HEAD = 64 << 10
+_SNIFFED = 512
+_MOST_LAYERS = 3  # some tools pack what is packed already
 
 GZIP = b"\x1f\x8b"
 ZIP = b"PK\x03\x04"
 EMPTY_ZIP = b"PK\x05\x06"
 
-_UNPACK = "Unpack it first and give the JSON file, or compress it with gzip."
-_NOT_TRACES = {
-    b"\x28\xb5\x2f\xfd": ("zstd-compressed data", _UNPACK),
-    b"BZh": ("bzip2-compressed data", _UNPACK),
-    b"\xfd7zXZ\x00": ("xz-compressed data", _UNPACK),
-    b"\x04\x22\x4d\x18": ("lz4-compressed data", _UNPACK),
-    b"7z\xbc\xaf\x27\x1c": ("a 7-Zip archive", _UNPACK),
-    b"SQLite format 3\x00": (
-        "an SQLite database (Nsight Systems exports such files)",
-        "Give a trace written by torch.profiler.",
-    ),
-    b"NVR\x00": (
-        "an Nsight Compute report",
-        "Give a trace written by torch.profiler.",
-    ),
-    b"\x7fELF": ("a program", "Give a trace written by torch.profiler."),
-    b"PAR1": ("a Parquet file", "Give a trace written by torch.profiler."),
-    b"\x89HDF": ("an HDF5 file", "Give a trace written by torch.profiler."),
-    b"%PDF": ("a PDF document", "Give a trace written by torch.profiler."),
-    b"\x89PNG": ("a picture", "Give a trace written by torch.profiler."),
+# With a byte order mark (which the decoder takes for itself), or the first letter without one.
+_UTF16 = {
+    codecs.BOM_UTF16_LE: "utf-16",
+    codecs.BOM_UTF16_BE: "utf-16",
+    b"{\x00": "utf-16-le",
+    b"[\x00": "utf-16-le",
+    b"\x00{": "utf-16-be",
+    b"\x00[": "utf-16-be",
 }
 
 
-def describe_foreign(head: bytes) -> tuple[str, str] | None:
-    """What a file that begins with ``head`` is, and the hint, if it is a known other format."""
-    for magic, described in _NOT_TRACES.items():
-        if head.startswith(magic):
-            return described
-    if head[257:262] == b"ustar":
-        return "a tar archive", "Unpack it and give the folder."
-    if head[:1] == b"\x80" and head[1:2] in b"\x02\x03\x04\x05":
-        return (
-            "a Python pickle (memory snapshots are such files)",
-            "Give the JSON file that export_chrome_trace wrote.",
-        )
-    if b"QuadDAnalysis" in head[:4096] or b"NvtxExtPayload" in head[:4096]:
-        return (
-            "an Nsight Systems report",
-            "Give a trace written by torch.profiler.",
-        )
-    if head.lstrip()[:1] == b"<":
-        return "a web page or XML", "Check the download: it may be a login or error page."
-    return None
+@dataclass
+class _Progress:
+    """How far a file was read and how it broke off.
+
+    Apart from the stream, so that the generators that read the file do not refer
+    to the stream that holds them: without a cycle the file is closed at once.
+    """
+
+    bytes_read: int = 0
+    packed_share: float = 1.0
+    """Stored bytes to each of ``bytes_read``: others unpack the members of zip archives."""
+    truncated_at_byte: int | None = None
+    damage: str = ""
+
+    @property
+    def stored_bytes_read(self) -> int:
+        return round(self.bytes_read * self.packed_share)
+
+    def broken(self, how: str, unread: int = 0) -> None:
+        """It breaks off ``unread`` bytes before where it was read to."""
+        self.truncated_at_byte = round((self.bytes_read - unread) * self.packed_share)
+        self.damage = how
 
 
 class ByteStream:
     """Decompressed bytes of one file.
 
     ``stored_bytes_read`` and ``stored_bytes`` count bytes of the file as it is
-    stored (compressed; the second is None if unknown). Once ``read`` has
+    stored (compressed, within a zip archive in proportion; the second is None if
+    unknown). Once ``read`` has
     returned b"": ``truncated_at_byte`` is the stored offset at which the
     container broke off (None: it is whole) and ``damage`` says how.
     """
 
-    def __init__(self, stored_bytes: int | None = None) -> None:
-        self.stored_bytes_read = 0
+    def __init__(
+        self,
+        pieces: Iterator[bytes],
+        progress: _Progress,
+        stored_bytes: int | None = None,
+    ) -> None:
         self.stored_bytes = stored_bytes
-        self.truncated_at_byte: int | None = None
-        self.damage = ""
-        self._pieces: Iterator[bytes] = iter(())
+        self._progress = progress
+        self._pieces = pieces
         self._rest = b""
+
+    @property
+    def stored_bytes_read(self) -> int:
+        return self._progress.stored_bytes_read
+
+    @property
+    def truncated_at_byte(self) -> int | None:
+        return self._progress.truncated_at_byte
+
+    @property
+    def damage(self) -> str:
+        return self._progress.damage
 
     def read(self, size: int, /) -> bytes:
         """Up to ``size`` bytes; b"" at the end."""
@@ -116,44 +126,49 @@ class ByteStream:
             parts[-1] = parts[-1][:cut]
         return parts[0] if len(parts) == 1 else b"".join(parts)
 
+    def close(self) -> None:
+        """Give the file back now. An error that was raised while reading may keep the stream."""
+        self._pieces = iter(())
+        self._rest = b""
+
     def peek(self, size: int = HEAD) -> bytes:
         """The next bytes without taking them."""
         head = self.read(size)
         self._rest = head + self._rest
         return head
 
-    def broken(self, how: str) -> None:
-        self.truncated_at_byte = self.stored_bytes_read
-        self.damage = how
-
 
 class _FailedStream(ByteStream):
     """A member that cannot be opened: says so when it is read, not before its neighbours are."""
 
     def __init__(self, error: InputError) -> None:
-        super().__init__()
+        super().__init__(iter(()), _Progress())
         self.error = error
 
     def read(self, _size: int, /) -> bytes:
         raise self.error
 
 
-def _read_pieces(file: BinaryIO, stream: ByteStream, size: int) -> Iterator[bytes]:
+def _read_pieces(file: BinaryIO, head: bytes, progress: _Progress, size: int) -> Iterator[bytes]:
+    """``head`` and the file behind it."""
     with file:
+        progress.bytes_read = len(head)
         while True:
             try:
                 piece = file.read(size)
             except (OSError, EOFError, zlib.error, zipfile.BadZipFile) as error:
-                stream.broken(f"reading failed ({error})")
-                return
+                progress.broken(f"reading failed ({error})")
+                piece = b""
+            progress.bytes_read += len(piece)
+            if head or piece:
+                yield head + piece
             if not piece:
                 return
-            stream.stored_bytes_read += len(piece)
-            yield piece
+            head = b""
 
 
 def _gunzip(
-    pieces: Iterator[bytes], stream: ByteStream, reopen: Callable[[], BinaryIO]
+    pieces: Iterator[bytes], progress: _Progress, reopen: Callable[[], BinaryIO] | None
 ) -> Iterator[bytes]:
     """All members of a gzip file, one after the other; zero padding between and after is legal."""
     inflate: Any = None
@@ -166,14 +181,15 @@ def _gunzip(
                 if not left:
                     break
                 if not left[:2].startswith(GZIP[: len(left[:2])]):
-                    stream.broken("bytes that are no gzip follow the compressed data")
+                    progress.broken("bytes that are no gzip follow the gzip data", len(left))
                     return
                 inflate = gzip_library.decompressobj(31)
             try:
                 text = inflate.decompress(left, INFLATED_PIECE)
             except (gzip_library.error, zlib.error) as error:
-                yield from _salvage(reopen(), delivered)
-                stream.broken(f"the gzip data is damaged ({error})")
+                if reopen is not None:
+                    yield from _salvage(reopen(), delivered)
+                progress.broken(_what_failed(error))
                 return
             if text:
                 delivered += len(text)
@@ -186,8 +202,14 @@ def _gunzip(
             text = inflate.flush()
             if text:
                 yield text
-        if not stream.damage:
-            stream.broken("the gzip stream ends before its end mark")
+        if not progress.damage:
+            progress.broken("the gzip stream ends before its end mark")
+
+
+def _what_failed(error: Exception) -> str:
+    if "check" in str(error).lower():  # "incorrect data check", "Incorrect checksum found"
+        return "the gzip data is damaged (its checksum is wrong, so some text may be altered)"
+    return f"the gzip data is damaged ({error})"
 
 
 def _salvage(file: BinaryIO, skip: int) -> Iterator[bytes]:
@@ -237,29 +259,37 @@ def _transcode(pieces: Iterator[bytes], encoding: str) -> Iterator[bytes]:
     yield decoder.decode(b"", final=True).encode("utf-8", "replace")
 
 
-def _stream(open_again: Callable[[], BinaryIO], stored_bytes: int | None) -> ByteStream:
-    """A stream over one file or zip member; looks through gzip and UTF-16."""
-    file = open_again()
-    stream = ByteStream(stored_bytes)
-    head = file.read(4)
-    packed = head.startswith(GZIP)
-    if file.seekable():
-        file.seek(0)
-        pieces = _read_pieces(file, stream, PACKED_PIECE if packed else PLAIN_PIECE)
-    else:
-        stream.stored_bytes_read = len(head)
-        pieces = _chain(head, _read_pieces(file, stream, PACKED_PIECE if packed else PLAIN_PIECE))
-    if packed:
-        pieces = _gunzip(pieces, stream, open_again)
-    stream._pieces = pieces
-    if stream.peek(2) in (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE):
-        rest, stream._rest = stream._rest, b""
-        stream._pieces = _transcode(_chain(rest, pieces), "utf-16")
-    return stream
+def _stream(
+    file: BinaryIO,
+    head: bytes,
+    reopen: Callable[[], BinaryIO] | None,
+    stored_bytes: int | None,
+    packed_share: float = 1.0,
+) -> ByteStream:
+    """A stream over one file or zip member; looks through gzip and UTF-16.
+
+    ``head`` was read from ``file`` already; ``reopen`` (None: it cannot be read
+    twice, as a pipe) opens it anew.
+    """
+    progress = _Progress(packed_share=packed_share)
+    size = PACKED_PIECE if head.startswith(GZIP) else PLAIN_PIECE
+    pieces = _read_pieces(file, head, progress, size)
+    start = next(pieces, b"")  # also starts the generators, so that dropping them closes the file
+    for layer in range(_MOST_LAYERS):
+        pieces = _chain(start, pieces)
+        if not start.startswith(GZIP):
+            break
+        pieces = _gunzip(pieces, progress, None if layer else reopen)
+        start = next(pieces, b"")
+    for begin, encoding in _UTF16.items():
+        if start.startswith(begin):
+            pieces = _transcode(pieces, encoding)
+    return ByteStream(pieces, progress, stored_bytes)
 
 
 def _chain(head: bytes, pieces: Iterator[bytes]) -> Iterator[bytes]:
-    yield head
+    if head:
+        yield head
     yield from pieces
 
 
@@ -298,26 +328,39 @@ def open_streams(path: str, opener: Opener = open_binary) -> Iterator[tuple[str,
     other formats, DamagedInputError for a zip archive without its directory.
     What is wrong with one member of an archive is raised when that is read.
     """
-    with opener(path) as file:
-        head = file.read(512)
+    with ExitStack() as kept:
+        file = kept.enter_context(opener(path))
+        seekable = file.seekable()
+        head = _head(file)
         if not head:
             raise EmptyInputError(
                 f"{path}: empty, not one byte", hint="Record again; the job may have been killed."
             )
         if head.startswith((ZIP, EMPTY_ZIP)):
+            if not seekable:
+                raise NotATraceError(
+                    f"{path}: a zip archive from a pipe, which is read from its end",
+                    hint="Save it as a file and give that.",
+                )
             yield from _zip_members(path, file)
             return
-        stored = _size(file)
-    foreign = describe_foreign(head)
-    if foreign:
-        raise NotATraceError(f"{path}: {foreign[0]}, not a trace", hint=foreign[1])
-    yield path, _stream(lambda: opener(path), stored)
+        foreign = describe_foreign(head)
+        if foreign:
+            raise NotATraceError(f"{path}: {foreign[0]}, not a trace", hint=foreign[1])
+        stored = file.seek(0, 2) if seekable else None
+        if seekable:
+            file.seek(len(head))
+        stream = _stream(file, head, (lambda: opener(path)) if seekable else None, stored)
+        kept.pop_all()  # closed by the stream from here on
+    yield path, stream
 
 
-def _size(file: BinaryIO) -> int | None:
-    if not file.seekable():
-        return None
-    return file.seek(0, 2)
+def _head(file: BinaryIO) -> bytes:
+    """The first bytes; a pipe hands out few at a time."""
+    head = b""
+    while len(head) < _SNIFFED and (piece := file.read(_SNIFFED - len(head))):
+        head += piece
+    return head
 
 
 def _is_noise(name: str) -> bool:
@@ -333,10 +376,14 @@ def _zip_members(path: str, file: BinaryIO) -> Iterator[tuple[str, ByteStream]]:
             hint="Copy it again, or unpack it with `zip -FF` and give the files.",
         ) from None
     with archive:
-        for info in archive.infolist():
-            if not _is_noise(info.filename):
-                member = f"{path}/{info.filename}"
-                yield member, _member(archive, info, member)
+        infos = [info for info in archive.infolist() if not _is_noise(info.filename)]
+        if not infos:
+            raise EmptyInputError(
+                f"{path}: a zip archive without a file", hint="Pack it again, or give the files."
+            )
+        for info in infos:
+            member = f"{path}/{info.filename}"
+            yield member, _member(archive, info, member)
 
 
 def _member(archive: zipfile.ZipFile, info: zipfile.ZipInfo, member: str) -> ByteStream:
@@ -347,7 +394,9 @@ def _member(archive: zipfile.ZipFile, info: zipfile.ZipInfo, member: str) -> Byt
         return archive.open(info)  # type: ignore[return-value]
 
     try:
-        stream = _stream(open_member, info.file_size)
+        share = info.compress_size / info.file_size
+        file = open_member()
+        stream = _stream(file, file.read(len(ZIP)), open_member, info.compress_size, share)
     except RuntimeError:
         return _FailedStream(
             InputError(f"{member}: encrypted", hint="Unpack the archive and give the files.")

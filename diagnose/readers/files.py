@@ -39,6 +39,20 @@ def is_file(path: str) -> bool:
     return Path(path).is_file()
 
 
+def is_special(path: str) -> bool:
+    """Whether something is there that is neither a file nor a folder: a pipe, a device.
+
+    Opening one may wait for ever, so none is opened that was not named outright.
+    """
+    if is_url(path):
+        return False
+    there = Path(path)
+    try:
+        return there.exists() and not there.is_file() and not there.is_dir()
+    except OSError:
+        return False
+
+
 def is_folder(path: str) -> bool:
     """Whether a folder is there."""
     if is_url(path):
@@ -96,6 +110,8 @@ def identity(path: str) -> str:
 
 def read_bounded(path: str, limit: int) -> tuple[bytes, str | None]:
     """The content of a small file, or what is wrong with it (never an exception)."""
+    if is_special(path):
+        return b"", "a pipe or device, not a file"
     try:
         with open_binary(path) as file:
             pieces, left = [], limit + 1

@@ -17,6 +17,7 @@ from diagnose import manifest as manifests
 from diagnose.errors import InputError, InputNotFoundError, UsageError
 from diagnose.manifest import Manifest
 from diagnose.readers import files
+from diagnose.readers.assemble import ranks
 from diagnose.trace import Note
 
 Given = str | os.PathLike[str] | Sequence[str | os.PathLike[str]]
@@ -32,6 +33,10 @@ _NEVER_TRACE = re.compile(
     r"makefile|dockerfile|license|readme|expected\.json|package(?:-lock)?\.json|.*\.tar\.gz|.*\.tgz",
     re.IGNORECASE,
 )
+
+
+# A file that calls itself so was meant to be a trace, wherever it was found.
+_MEANT = re.compile(r"trace|(?<![A-Za-z0-9])rank[_-]?\d", re.IGNORECASE)
 
 
 @dataclass
@@ -83,7 +88,7 @@ def find(given: Given) -> Inputs:
 def _add(result: Inputs, path: str) -> None:
     if files.is_folder(path):
         _add_folder(result, path)
-    elif files.is_file(path):
+    elif files.is_file(path) or files.is_special(path):
         _add_file(result, path, found=False)
     else:
         matched = files.matches(path)
@@ -93,6 +98,8 @@ def _add(result: Inputs, path: str) -> None:
         for match in matched:
             if files.is_folder(match):
                 _add_folder(result, match)
+            elif files.is_special(match):
+                result.notes.append(_not_a_file(match))
             elif could_be_trace(match) or _is_companion(match):
                 _add_file(result, match, found=True)
         if len(result.traces) == before and not any(map(_is_companion, matched)):
@@ -118,7 +125,9 @@ def _add_folder(result: Inputs, folder: str) -> None:
     names, subfolders = files.entries(folder)
     if manifests.FILE_NAME in names and _add_recording(result, folder):
         return
-    traces = [name for name in names if could_be_trace(name)]
+    special = {name for name in names if files.is_special(files.join(folder, name))}
+    result.notes += [_not_a_file(files.join(folder, name)) for name in sorted(special)]
+    traces = [name for name in names if could_be_trace(name) and name not in special]
     for name in traces:
         result.traces.append(TraceFile(files.join(folder, name), found=True))
     if traces:
@@ -143,6 +152,14 @@ def _add_folder(result: Inputs, folder: str) -> None:
         )
     for path, _ in nested:
         _add_folder(result, path)
+
+
+def _not_a_file(path: str) -> Note:
+    sentence = (
+        f"{path}: a pipe or device, not a file, and left out; figures over ranks are without it: "
+        "name it outright to read it"
+    )
+    return Note("not-a-file", "warning", sentence)
 
 
 def _nested(result: Inputs, folder: str, subfolders: list[str]) -> list[tuple[str, bool]]:
@@ -211,7 +228,34 @@ def _add_ranks(result: Inputs, folder: str, manifest: Manifest) -> bool:
             f"not there ({_listed(missing)}); figures over ranks leave these out"
         )
         result.notes.append(Note("file-missing", "warning", sentence, len(missing)))
+    if present:
+        result.notes += _unlisted(folder, manifest)
     return present > 0
+
+
+def _unlisted(folder: str, manifest: Manifest) -> list[Note]:
+    """Traces that lie beside those of a manifest which does not name them."""
+    named = {files.identity(files.join(folder, rank.trace)) for rank in manifest.ranks}
+    others = [
+        name
+        for name in files.entries(folder)[0]
+        if could_be_trace(name)
+        and meant_as_trace(name)
+        and files.identity(files.join(folder, name)) not in named
+    ]
+    if not others:
+        return []
+    sentence = (
+        f"{files.join(folder, manifests.FILE_NAME)}: traces beside it that it does not name: "
+        f"{len(others)} ({_listed(others)}); they were left out, so figures over ranks are without "
+        "them: give the files to read them"
+    )
+    return [Note("trace-unlisted", "warning", sentence, len(others))]
+
+
+def meant_as_trace(path: str) -> bool:
+    """Whether a file's name says that it is one."""
+    return bool(_MEANT.search(files.split(path)[1]))
 
 
 def could_be_trace(path: str) -> bool:
@@ -273,12 +317,27 @@ def _drop_repeated(result: Inputs) -> None:
         first = seen.setdefault(files.identity(trace.path), trace)
         if first is not trace:
             first.found &= trace.found
+            result.notes += _same_file(first, trace)
             for name in ("manifest_rank", "world_size", "environment", "telemetry"):
                 if getattr(first, name) is None:
                     setattr(first, name, getattr(trace, name))
     result.traces = list(seen.values())
     for kind in (result.environments, result.telemetries):
         kind[:] = list({files.identity(path): path for path in kind}.values())
+
+
+def _same_file(first: TraceFile, other: TraceFile) -> list[Note]:
+    """Keep of two names of a file the one that tells its rank."""
+    names = first.path, other.path
+    if files.split(names[0])[1] == files.split(names[1])[1]:
+        return []
+    if ranks.in_file_name(first.path) is None and ranks.in_file_name(other.path) is not None:
+        first.path = other.path
+    sentence = (
+        f"{names[0]} and {names[1]} are one file (a link); it was read once, as {first.path}, so "
+        "nothing is counted twice"
+    )
+    return [Note("same-file", "info", sentence, 2)]
 
 
 def _listed(texts: Iterable[str], limit: int = 6) -> str:

@@ -4,18 +4,25 @@ from __future__ import annotations
 
 import importlib
 import pkgutil
-import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from functools import cache
 from typing import Any
 
 from diagnose import readers
-from diagnose.errors import InputError, InputTooLargeError, NotATraceError
+from diagnose.errors import (
+    DamagedInputError,
+    EmptyInputError,
+    InputError,
+    InputTooLargeError,
+    InternalReadError,
+    NotATraceError,
+)
 from diagnose.names import Classifier
 from diagnose.readers import environment, inputs, telemetry_csv
 from diagnose.readers.assemble import Origin, Part, assemble_file
 from diagnose.readers.containers import ByteStream, open_streams
+from diagnose.readers.foreign import describe_foreign
 from diagnose.readers.inputs import TraceFile
 from diagnose.readers.raw import Columns, FormatReader, ReadOptions
 from diagnose.schema import Detail
@@ -25,8 +32,8 @@ HINT_TOO_LARGE = (
     "keep less with `--only gpu` (or `--only launches`), give fewer ranks, or use a machine with "
     "more memory"
 )
-# A file that calls itself so was meant to be a trace, wherever it was found.
-_MEANT = re.compile(r"trace|(?<![A-Za-z0-9])rank[_-]?\d", re.IGNORECASE)
+
+_BLANKS = b" \t\r\n\xef\xbb\xbf"  # and the mark of UTF-8
 
 
 @dataclass(frozen=True)
@@ -64,6 +71,12 @@ def load(job: Job, progress: Callable[[int], None] | None = None) -> Outcome:
                 outcome.parts += assemble_file(raw, origin, classifier, job.detail)
             except InputError as error:
                 _failed(outcome, error, member, job.trace.found or member != job.trace.path)
+            except MemoryError:
+                outcome.errors.append(_too_large(member))
+            except Exception as error:  # noqa: BLE001 - a defect of ours costs this file only
+                outcome.errors.append(_defect(member, error))
+            finally:
+                stream.close()
     except InputError as error:
         _failed(outcome, error, job.trace.path, job.trace.found)
     return outcome
@@ -74,7 +87,7 @@ def _streams(path: str) -> Iterator[tuple[str, ByteStream]]:
     try:
         yield from open_streams(path)
     except MemoryError:
-        raise InputTooLargeError(f"{path}: memory ran out", hint=HINT_TOO_LARGE) from None
+        raise _too_large(path) from None
     except OSError as error:
         raise InputError(
             f"{path}: reading failed ({error.strerror or error})",
@@ -82,8 +95,21 @@ def _streams(path: str) -> Iterator[tuple[str, ByteStream]]:
         ) from None
 
 
+def _too_large(path: str) -> InputTooLargeError:
+    return InputTooLargeError(f"{path}: memory ran out", hint=HINT_TOO_LARGE)
+
+
+def _defect(path: str, error: Exception) -> InternalReadError:
+    failure = InternalReadError(
+        f"{path}: diagnose itself failed while reading it: {type(error).__name__}: {error}",
+        hint="this is a bug; please report it with the output of the same command and --debug",
+    )
+    failure.__cause__ = error
+    return failure
+
+
 def _failed(outcome: Outcome, error: InputError, path: str, found: bool) -> None:
-    if found and isinstance(error, NotATraceError) and not _MEANT.search(path.rpartition("/")[2]):
+    if found and isinstance(error, NotATraceError) and not inputs.meant_as_trace(path):
         outcome.skipped.append(path)
     else:
         outcome.errors.append(error)
@@ -106,12 +132,31 @@ def _origin(job: Job, *, first: bool) -> Origin:
 
 def _reader(stream: ByteStream, path: str) -> FormatReader:
     head = stream.peek()
+    _refuse_blank(stream, head, path)
     for reader in _format_readers():
         if reader.sniff(head):
             return reader
+    foreign = describe_foreign(head)
+    if foreign:
+        raise NotATraceError(f"{path}: {foreign[0]}, not a trace", hint=foreign[1])
     raise NotATraceError(
         f"{path}: in no known format (it begins with {_shown(head)})",
         hint="give a trace that torch.profiler wrote (export_chrome_trace)",
+    )
+
+
+def _refuse_blank(stream: ByteStream, head: bytes, path: str) -> None:
+    if head.strip(_BLANKS):
+        return
+    if stream.damage:
+        raise DamagedInputError(
+            f"{path}: damaged or cut off before any of its text ({stream.damage}, at byte"
+            f" {stream.truncated_at_byte} of the file)",
+            hint="copy the file again, or record again",
+        )
+    raise EmptyInputError(
+        f"{path}: empty, " + ("nothing but blanks" if head else "what is packed in it has no byte"),
+        hint="record again; the job may have been killed",
     )
 
 

@@ -36,7 +36,7 @@ _START = (
 
 def num_workers(paths: list[str]) -> int:
     """How many processes to use for these files; 1: none but this one."""
-    if len(paths) < 2 or not sys.executable:
+    if len(paths) < 2 or not sys.executable or any(map(files.is_special, paths)):
         return 1
     expected = 0
     for path in paths:

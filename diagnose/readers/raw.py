@@ -23,6 +23,9 @@ from diagnose.trace import Note
 
 Columns = dict[str, npt.NDArray[Any]]
 
+NO_NAME = "(no name)"
+"""The name of an event that was written without one."""
+
 # column -> dtype
 GPU_EVENTS = {
     "order": "int64",
@@ -119,7 +122,10 @@ class RawFile:
     base_ns: int | None = None
     num_bytes: int = 0
     num_events: int = 0
+    num_dropped: int = 0
+    """Events between others that were beyond repair."""
     complete: bool = True
+    """Whether every event of the file was read: none dropped, none cut off."""
     notes: list[Note] = field(default_factory=list)
 
 

@@ -12,7 +12,9 @@ from diagnose.names import Classifier
 from diagnose.readers.assemble import (
     classes,
     collectives,
+    duplicates,
     gpu,
+    incomplete,
     launchers,
     processes,
     quality,
@@ -57,13 +59,15 @@ def _assemble(
     num_orders: int,
 ) -> Part:
     raw, strings = process.raw, process.raw.strings
+    notes = duplicates.drop(raw)
+    ordered = incomplete.in_order_of_time(raw)
     found = _rank(process, origin)
     host = _host_ops(raw.host)
     marks = steps.find(host, strings)
     calls = gpu.launches(raw.calls, strings, classifier)
     ops = raw.gpu
     ops["op_id"] = ops["order"]
-    notes = gpu.place(ops, strings, raw.path)
+    notes += gpu.place(ops, strings, raw.path)
     gpu.link(ops, calls, marks)
     parents = launchers.find(host, raw.collectives, strings, classifier)
     classes.assign(ops, calls, parents, raw.collectives, strings, classifier)
@@ -71,7 +75,10 @@ def _assemble(
         ops, calls, parents, raw.collectives, strings, classifier, found.rank
     )
     notes += collectives.notes(described, raw.path)
-    notes += quality.judge(quality.Tables(raw.path, ops, calls, host, marks, strings, detail))
+    judged = quality.Tables(raw.path, ops, calls, host, marks, strings, detail)
+    if len(ops["op_id"]) or not process.homeless:
+        notes += quality.judge(judged)
+    notes += incomplete.notes(judged, raw, ordered=ordered)
     tables = {
         "gpu_ops": ops,
         "host_ops": host,
@@ -81,7 +88,7 @@ def _assemble(
         "steps": marks,
     }
     return Part(
-        source=_source(raw, found, origin),
+        source=_source(process, found, origin),
         strings=strings,
         tables={name: _only(_SCHEMAS[name], columns) for name, columns in tables.items()},
         num_orders=num_orders,
@@ -95,7 +102,7 @@ def _rank(process: processes.Process, origin: Origin) -> ranks.RankFound:
         # The file's own rank and name cannot be right for all of its processes.
         if process.labelled is not None:
             return ranks.RankFound(process.labelled, "process name")
-        return ranks.find(f"the rest of {raw.path}", {})
+        return ranks.RankFound(None, None, (ranks.unknown(raw.path),))
     return ranks.find(
         raw.path,
         raw.metadata,
@@ -105,7 +112,8 @@ def _rank(process: processes.Process, origin: Origin) -> ranks.RankFound:
     )
 
 
-def _source(raw: RawFile, found: ranks.RankFound, origin: Origin) -> Source:
+def _source(process: processes.Process, found: ranks.RankFound, origin: Origin) -> Source:
+    raw = process.raw
     host = raw.metadata.get("host_name")
     world_size = ranks.world_size(raw.metadata)
     return Source(
@@ -114,6 +122,7 @@ def _source(raw: RawFile, found: ranks.RankFound, origin: Origin) -> Source:
         rank_origin=found.origin,
         host=host if isinstance(host, str) and host else None,
         world_size=origin.world_size if world_size is None else world_size,
+        process=process.pids if process.shared else None,
         base_ns=raw.base_ns,
         num_bytes=raw.num_bytes,
         num_events=raw.num_events,

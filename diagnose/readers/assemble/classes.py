@@ -19,7 +19,7 @@ import numpy.typing as npt
 from diagnose.names import Classifier
 from diagnose.readers.assemble.launchers import Launchers
 from diagnose.readers.assemble.part import Rows
-from diagnose.readers.raw import Columns
+from diagnose.readers.raw import NO_NAME, Columns
 from diagnose.schema import NO_ROW, NULL, Activity, Kind
 
 # Kineto and roctracer. Copies from or to the host never cross to another GPU.
@@ -69,7 +69,7 @@ def _by_name(
         name = strings[code] if code >= 0 else ""
         activity[row], certain[row] = classifier.activity(name, kind)
         on_gpus[row] = kind == Kind.MEMCPY and bool(_BETWEEN_GPU_MEMORY.search(name))
-        if code < 0 and kind == Kind.KERNEL:
+        if name in ("", NO_NAME) and kind == Kind.KERNEL:
             certain[row] = False
     return activity[which], certain[which], on_gpus[which]
 

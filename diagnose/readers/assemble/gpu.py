@@ -43,7 +43,8 @@ def launch_rows(gpu: Columns, calls: Columns) -> Rows:
     """For each operation the row of the call with its correlation id, else ``NO_ROW``.
 
     Several operations may share one call (CUDA graphs). Where runtime and driver
-    both wrote a call under one id, the launching one counts, then the earlier.
+    both wrote a call under one id, the launching one counts, then the earlier. An
+    id that stands for several launches tells nothing.
     """
     correlation = gpu["correlation"]
     rows = np.full(len(correlation), NO_ROW, np.int64)
@@ -55,8 +56,23 @@ def launch_rows(gpu: Columns, calls: Columns) -> Rows:
     keys = calls["correlation"][candidates]
     at = np.minimum(np.searchsorted(keys, correlation), len(keys) - 1)
     found = keys[at] == correlation
+    found &= ~np.isin(correlation, ambiguous_ids(calls))
     rows[found] = candidates[at[found]]
     return rows
+
+
+def ambiguous_ids(calls: Columns) -> Rows:
+    """Correlation ids of launches that are not one within the other: they name none of them."""
+    launching = np.flatnonzero(np.isin(calls["call"], LAUNCHING) & (calls["correlation"] > 0))
+    ids = calls["correlation"][launching]
+    order = np.argsort(ids, kind="stable")  # calls are sorted by start, so within an id too
+    rows, ids = launching[order], ids[order]
+    same = np.flatnonzero(ids[1:] == ids[:-1])
+    first, later = rows[same], rows[same + 1]
+    apart = (calls["start_ns"][later] >= calls["end_ns"][first]) | (
+        calls["thread"][later] != calls["thread"][first]
+    )
+    return np.unique(ids[same][apart])
 
 
 def link(gpu: Columns, calls: Columns, steps: Columns) -> None:

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from diagnose.readers.assemble.disagreements import disagreements
 from diagnose.readers.assemble.part import Part, reorder, sorted_rows
 from diagnose.readers.raw import Columns
 from diagnose.schema import NO_ROW, TABLES, Detail, TableSchema
@@ -26,12 +27,13 @@ def join(parts: list[Part], *, notes: Iterable[Note] = (), detail: Detail = Deta
     parts.sort(key=lambda part: (part.source.rank is None, part.source.rank or 0))
     strings, remaps = _merge_strings(parts)
     offsets = _offsets(parts)
+    differing = disagreements(parts)
     tables = {schema.name: _table(schema, parts, remaps, offsets, strings) for schema in TABLES}
     sources = tuple(part.source for part in parts)
     said = [
         replace(note, source=number) for number, part in enumerate(parts) for note in part.notes
     ]
-    said = [*notes, *said, *_duplicates(parts)]
+    said = [*notes, *said, *_duplicates(parts), *differing]
     parts.clear()
     return Trace(sources, strings, **tables, notes=tuple(said), detail=detail)
 

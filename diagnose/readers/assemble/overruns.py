@@ -24,10 +24,11 @@ TOLERANCE_NS = 1_000
 
 
 class Overrun(NamedTuple):
-    """How many ends were cut, and the longest time that was cut off."""
+    """How many ends were cut, the longest time that was cut off, and how many starts coincide."""
 
-    num_cut: int
-    longest_ns: int
+    num_cut: int = 0
+    longest_ns: int = 0
+    num_same_start: int = 0
 
 
 def cut(gpu: Columns) -> tuple[npt.NDArray[np.int64], Overrun]:
@@ -43,13 +44,14 @@ def cut(gpu: Columns) -> tuple[npt.NDArray[np.int64], Overrun]:
     )
     rows = rows[order]
     if len(rows) < 2:
-        return ends, Overrun(0, 0)
+        return ends, Overrun()
     same = (gpu["device"][rows][1:] == gpu["device"][rows][:-1]) & (
         gpu["stream"][rows][1:] == gpu["stream"][rows][:-1]
     )
     start, end = gpu["start_ns"][rows], ends[rows]
+    num_same_start = int((same & (start[1:] == start[:-1]) & (end[:-1] > start[:-1])).sum())
     if not (same & (end[:-1] > end[1:])).any():
-        return ends, Overrun(0, 0)
+        return ends, Overrun(num_same_start=num_same_start)
     changed = ends.copy()
     bounds = np.flatnonzero(np.concatenate([[True], ~same, [True]]))
     count = longest = 0
@@ -60,19 +62,27 @@ def cut(gpu: Columns) -> tuple[npt.NDArray[np.int64], Overrun]:
         changed[rows[on_stream]] = cut_end
         count += int((off > 0).sum())
         longest = max(longest, int(off.max(initial=0)))
-    return changed, Overrun(count, longest)
+    return changed, Overrun(count, longest, num_same_start)
 
 
 def notes(overrun: Overrun, path: str) -> list[Note]:
     """What was cut, for people."""
+    said = []
+    if overrun.num_same_start:
+        sentence = (
+            f"{path}: GPU operations that start at the same instant as another one on the same "
+            f"stream: {overrun.num_same_start}; one of the two is not true, so sums of durations "
+            "and counts are too high (time that anything runs is not)"
+        )
+        said.append(Note("same-stream-start", "warning", sentence, overrun.num_same_start))
     if not overrun.num_cut:
-        return []
+        return said
     sentence = (
         f"{path}: GPU operations that seem to run on while later ones on the same stream start "
         f"and end: {overrun.num_cut}, by up to {overrun.longest_ns / 1000:,.3f} us; their ends "
         "were cut at the next start on the stream, so their durations are upper bounds"
     )
-    return [Note("same-stream-overlap", "warning", sentence, overrun.num_cut)]
+    return [*said, Note("same-stream-overlap", "warning", sentence, overrun.num_cut)]
 
 
 def _graph_nodes(gpu: Columns) -> npt.NDArray[np.bool_]:

@@ -10,9 +10,10 @@ from typing import NamedTuple
 
 import numpy as np
 
-from diagnose.readers.assemble.gpu import LAUNCHING
-from diagnose.readers.raw import Columns
-from diagnose.schema import Detail
+from diagnose.intervals import covered_length, union
+from diagnose.readers.assemble.gpu import LAUNCHING, ambiguous_ids
+from diagnose.readers.raw import NO_NAME, Columns
+from diagnose.schema import Detail, Kind
 from diagnose.trace import Note, Severity
 
 FEW_STEPS = 3
@@ -21,6 +22,8 @@ WARM_UP_RATIO = 2.0
 """The first step is called a warm-up if it lasts longer than this times the others' median."""
 OVERHEAD_SHARE = 0.05
 """Above this share of the marked time the profiler's own work is a warning."""
+PAUSE_SHARE = 0.5
+"""More idle time than this share of the window outside of all steps is a pause."""
 CLOCK_TOLERANCE_NS = 10_000
 """Kernels before their launch by up to this much are the clocks' inaccuracy."""
 
@@ -44,7 +47,8 @@ def judge(tables: Tables) -> list[Note]:
     notes = []
     if tables.detail >= Detail.LAUNCHES:
         notes += _without_launch(tables) + _without_kernel(tables) + _before_launch(tables)
-    return notes + _steps(tables) + _overhead(tables)
+        notes += _ambiguous(tables)
+    return notes + _nameless(tables) + _steps(tables) + _pause(tables) + _overhead(tables)
 
 
 def _no_gpu_events(tables: Tables) -> Note:
@@ -57,7 +61,8 @@ def _no_gpu_events(tables: Tables) -> Note:
 
 def _without_launch(tables: Tables) -> list[Note]:
     gpu, calls, path = tables.gpu, tables.calls, tables.path
-    missing = gpu["launch_row"] < 0
+    ambiguous = np.isin(gpu["correlation"], ambiguous_ids(calls))
+    missing = (gpu["launch_row"] < 0) & ~ambiguous
     count, total = int(missing.sum()), len(missing)
     if not count:
         return []
@@ -71,7 +76,7 @@ def _without_launch(tables: Tables) -> list[Note]:
     earlier = np.zeros(total, bool)
     if len(known):
         earlier |= (gpu["correlation"] > 0) & (gpu["correlation"] < known.min())
-    launched = gpu["start_ns"][~missing]
+    launched = gpu["start_ns"][gpu["launch_row"] >= 0]
     if len(launched):
         earlier |= gpu["start_ns"] < launched.min()
     before, later = int((missing & earlier).sum()), int((missing & ~earlier).sum())
@@ -90,6 +95,31 @@ def _without_launch(tables: Tables) -> list[Note]:
         )
         notes.append(Note("launch-missing", "warning", sentence, later))
     return notes
+
+
+def _ambiguous(tables: Tables) -> list[Note]:
+    count = int(np.isin(tables.gpu["correlation"], ambiguous_ids(tables.calls)).sum())
+    if not count:
+        return []
+    sentence = (
+        f"{tables.path}: GPU operations whose correlation id several launches carry: {count} of "
+        f"{len(tables.gpu['op_id'])}; which one launched them is unknown, so they belong to no "
+        "step, and figures per step are too low"
+    )
+    return [Note("launch-ambiguous", "warning", sentence, count)]
+
+
+def _nameless(tables: Tables) -> list[Note]:
+    unnamed = np.array([text in ("", NO_NAME) for text in tables.strings] + [True])
+    kernels = tables.gpu["kind"] == Kind.KERNEL
+    count = int((unnamed[tables.gpu["name"]] & kernels).sum())
+    if not count:
+        return []
+    sentence = (
+        f"{tables.path}: kernels without a name: {count} of {int(kernels.sum())}; they count as "
+        "compute, not certainly, so communication and overlap may be too low"
+    )
+    return [Note("kernel-unnamed", "warning", sentence, count)]
 
 
 def _without_kernel(tables: Tables) -> list[Note]:
@@ -159,6 +189,29 @@ def _steps(tables: Tables) -> list[Note]:
         f"{others / 1e6:,.3f} ms (median): a warm-up; leave it out of averages"
     )
     return [Note("warm-up-step", "warning", sentence)]
+
+
+def _pause(tables: Tables) -> list[Note]:
+    """Idle time outside of every step, between the first mark and the last."""
+    steps, gpu = tables.steps, tables.gpu
+    if len(steps["op_id"]) < 2:
+        return []
+    opened, closed = gpu["start_ns"].min(), gpu["end_ns"].max()
+    begin = np.maximum(np.maximum.accumulate(steps["end_ns"])[:-1], opened)
+    end = np.minimum(steps["start_ns"][1:], closed)
+    between = end > begin
+    begin, end = begin[between], end[between]
+    busy = union(gpu["start_ns"], gpu["end_ns"])
+    idle = int((end - begin - covered_length(busy, begin, end)).sum())
+    window = int(closed - opened)
+    if idle <= PAUSE_SHARE * window:
+        return []
+    sentence = (
+        f"{tables.path}: the GPU did nothing for {idle / 1e6:,.3f} ms between marked steps, of a "
+        f"window of {window / 1e6:,.3f} ms: steps that were not recorded, or a pause; window and "
+        "idle time include it, figures per step do not"
+    )
+    return [Note("recording-paused", "warning", sentence, len(begin))]
 
 
 def _overhead(tables: Tables) -> list[Note]:

@@ -69,19 +69,34 @@ def find(
     ]
     known = [(origin, rank) for origin, rank in told if rank is not None]
     if not known:
-        return RankFound(None, None, (_unknown(path),))
+        return RankFound(None, None, (unknown(path),))
     origin, rank = known[0]
+    notes = _beyond(path, rank, world_size(metadata))
     others = [f"the {other} says {number}" for other, number in known[1:] if number != rank]
     if not others:
-        return RankFound(rank, origin)
+        return RankFound(rank, origin, notes)
     sentence = (
         f"{path}: taken as rank {rank}, as the {origin} says, but {' and '.join(others)}; "
         "if that is right, figures of these ranks are exchanged"
     )
-    return RankFound(rank, origin, (Note("rank-contradiction", "info", sentence),))
+    # Names of files and processes are often copies; a manifest or a person meant this file.
+    meant = any(o in ("manifest", "user") and number != rank for o, number in known)
+    said = Note("rank-contradiction", "warning" if meant else "info", sentence)
+    return RankFound(rank, origin, (said, *notes))
 
 
-def _unknown(path: str) -> Note:
+def _beyond(path: str, rank: int, size: int | None) -> tuple[Note, ...]:
+    if size is None or rank < size:
+        return ()
+    sentence = (
+        f"{path}: says rank {rank} of a job of {size}, whose ranks are 0 to {size - 1}; one of the "
+        "two is wrong, so comparisons with other ranks may be of different jobs"
+    )
+    return (Note("rank-beyond-world", "warning", sentence),)
+
+
+def unknown(path: str) -> Note:
+    """Nothing tells the rank."""
     return Note(
         "rank-unknown",
         "warning",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from diagnose.schema import Detail, Kind
 
-DROP, GPU, CALLS, SYNCS, HOST, HOST_BY_NAME, BEGIN, END, METADATA = range(9)
+DROP, GPU, CALLS, SYNCS, HOST, HOST_BY_NAME, BEGIN, END, METADATA, UNKNOWN = range(10)
 
 # Categories of Kineto, and of PyTorch 1.x before it ("Kernel", "Memcpy", "Operator", "Runtime").
 _KINDS = {
@@ -15,15 +15,24 @@ _KINDS = {
     "gpu_memset": Kind.MEMSET,
     "memset": Kind.MEMSET,
 }
+# Kineto writes these three for every device; other writers put the device's name before
+# ("privateuse1_kernel", "xpu_memcpy").
+_KIND_ENDINGS = {"_kernel": Kind.KERNEL, "_memcpy": Kind.MEMCPY, "_memset": Kind.MEMSET}
 _CALL_ENDINGS = ("_runtime", "_driver")
 # Marks and labels on the rows of a GPU that are neither work nor waiting.
 _IGNORED = frozenset(("gpu_user_annotation", "cuda_event", "hip_event", "cuda_profiler_range"))
 _NAMED = frozenset(("cpu_op", "operator", "user_annotation"))
+_HOST = _NAMED | {"overhead", "python_function", "cpu_instant_event", "trace", "fwdbwd"}
 
 
-def gpu_kind(category: str) -> Kind:
-    """The kind of GPU work of a category that ``Routes`` sends to the GPU group."""
-    return _KINDS[category.lower()]
+def gpu_kind(category: str) -> Kind | None:
+    """The kind of GPU work of a category; None if it is none."""
+    category = category.lower()
+    found = _KINDS.get(category)
+    for ending, kind in _KIND_ENDINGS.items():
+        if found is None and category.endswith(ending):
+            found = kind
+    return found
 
 
 class Routes(dict[tuple[str, str], int]):
@@ -47,7 +56,7 @@ class Routes(dict[tuple[str, str], int]):
         return route
 
     def _group(self, category: str) -> int:
-        if category in _KINDS:
+        if gpu_kind(category) is not None:
             return GPU
         if category in _IGNORED:
             return DROP
@@ -61,6 +70,8 @@ class Routes(dict[tuple[str, str], int]):
             least = Detail.GPU
         elif category == "overhead":
             route, least = HOST, Detail.GPU
+        elif category not in _HOST:
+            return UNKNOWN
         elif category in _NAMED and self._detail < Detail.ALL:
             route, least = HOST_BY_NAME, Detail.GPU
         else:

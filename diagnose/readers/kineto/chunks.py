@@ -5,11 +5,11 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 
-from diagnose.errors import InputTooLargeError
+from diagnose.errors import DecompressionBombError
 from diagnose.readers.raw import Stream
 
-CHUNK_BYTES = 4 << 20
-LARGEST_EVENT = 64 << 20
+CHUNK_BYTES = 2 << 20
+LARGEST_EVENT = 16 << 20
 
 # Real traces compress 12:1 to 30:1, tiled ones 100:1; deflate ends at 1032:1. Text without an
 # event, hundreds of megabytes long, that unpacks from next to nothing is no trace.
@@ -97,7 +97,7 @@ class Window:
             return
         stored = getattr(self._stream, "stored_bytes_read", 0)
         if stored and self.num_bytes > BOMB_RATIO * stored:
-            raise InputTooLargeError(
+            raise DecompressionBombError(
                 f"{self.path}: {stored} bytes unpack to more than {self.num_bytes >> 20} MiB, and"
                 f" the last {BOMB_BYTES >> 20} MiB hold no event",
                 hint="This looks like a decompression bomb, not a trace; it was not read further.",

@@ -21,13 +21,14 @@ from diagnose.readers.kineto.categories import (
     HOST_BY_NAME,
     METADATA,
     SYNCS,
+    UNKNOWN,
     Routes,
     gpu_kind,
 )
 from diagnose.readers.kineto.decode import NO_ARGS, Args, Event, text_of
 from diagnose.readers.kineto.timestamps import nanoseconds
-from diagnose.readers.raw import GROUPS, Columns, ReadOptions
-from diagnose.schema import NULL
+from diagnose.readers.raw import GROUPS, NO_NAME, Columns, ReadOptions
+from diagnose.schema import NULL, Detail
 
 Key = TypeVar("Key")
 _INT64 = (-(1 << 63), 1 << 63)
@@ -82,12 +83,15 @@ class ColumnBuilder:
         self.pairs = Pairs()
         self.process_names: dict[str, dict[str, str]] = {}
         self.num_unreadable = 0
+        self.uncounted: dict[str, int] = {}
+        """Per category that nobody knows: events that name a device and a stream."""
         self.invalid_times = dict.fromkeys(GROUPS, 0)
         self.num_bytes = 0
         self._limit = options.memory_limit_bytes
         self._prefixes = name_prefixes
+        self._keeps_all = options.detail >= Detail.ALL
         self._routes = Routes(options.detail)
-        self._names = _Codes[str](self.strings, lambda name: name or "(no name)")
+        self._names = _Codes[str](self.strings, lambda name: name or NO_NAME)
         self._texts = _Codes["str | None"](self.strings, lambda text: text or None)
         self._threads = _Codes["tuple[int | str, int | str]"](
             self.strings, lambda key: f"{key[0]}/{key[1]}"
@@ -109,8 +113,11 @@ class ColumnBuilder:
         hosts = np.flatnonzero(routes == HOST)
         if any(wanted):
             hosts = np.sort(np.concatenate([hosts, named[np.array(wanted)]]))
+        unknown = np.flatnonzero(routes == UNKNOWN)
+        if len(unknown):
+            hosts = np.sort(np.concatenate([hosts, self._add_unknown(events, unknown)]))
         self._add_group("host", events, hosts, places)
-        for index in np.flatnonzero(routes >= BEGIN).tolist():
+        for index in np.flatnonzero((routes >= BEGIN) & (routes <= METADATA)).tolist():
             event = events[index]
             if routes[index] == METADATA:
                 self._name_process(event)
@@ -118,6 +125,20 @@ class ColumnBuilder:
                 self._add_end(event, int(places[index]))
             else:
                 self._add_begin(event, places[index : index + 1])
+
+    def _add_unknown(
+        self, events: Sequence[Event], rows: npt.NDArray[np.int64]
+    ) -> npt.NDArray[np.int64]:
+        """Count what looks like work of a device; which of the rest count as host events."""
+        host = []
+        for row in rows.tolist():
+            args = events[row].args or NO_ARGS
+            if args.device != NULL and args.stream != NULL:
+                category = events[row].cat[:100]
+                self.uncounted[category] = self.uncounted.get(category, 0) + 1
+            elif self._keeps_all:
+                host.append(row)
+        return np.array(host, np.int64)
 
     def _add_end(self, event: Event, place: int) -> None:
         time = int(nanoseconds([event.ts])[0])
@@ -235,7 +256,7 @@ class ColumnBuilder:
         absent = np.flatnonzero(device == NULL)
         if len(absent):
             device[absent] = self._identifiers([args[i].in_device for i in absent.tolist()])
-        kinds = {category: gpu_kind(category) for category in {e.cat for e in events}}
+        kinds = {category: gpu_kind(category) or 0 for category in {e.cat for e in events}}
         shapes = [(bytes(a.grid), bytes(a.block)) for a in args]
         return {
             "process": self._texts_of(self._processes, [e.pid for e in events]),

@@ -17,6 +17,9 @@ from diagnose.schema import NULL
 
 ABSENT = Raw(b"")
 
+# Python refuses integers of thousands of digits with a ValueError of its own.
+UNDECODABLE = (msgspec.DecodeError, ValueError, RecursionError)
+
 # Every phase of the Chrome trace format. A Literal is decoded without a new string per event.
 Phase = Literal[
     "X", "B", "E", "M", "s", "t", "f", "i", "I", "C", "b", "n", "e", "S", "T", "p", "F", "P",
@@ -92,18 +95,27 @@ _INTEGERS, _TEXTS, _RAWS = (
 )
 
 
-def decode_event(text: bytes) -> tuple[Event, int]:
+def decode_event(text: bytes | memoryview) -> tuple[Event, int]:
     """One event, and how many of its values are unreadable and count as unknown.
 
-    Raises ``msgspec.DecodeError`` unless ``text`` is one JSON object.
+    Raises one of ``UNDECODABLE`` unless ``text`` is one legal JSON object.
     """
     try:
         return _decode_event(text), 0
-    except msgspec.ValidationError:
+    except (msgspec.ValidationError, ValueError):
+        str(text, "utf-8")  # what is no text is for repair, not for leniency
         return _lenient(text)
 
 
-def _lenient(text: bytes) -> tuple[Event, int]:
+def is_event(text: bytes | memoryview) -> bool:
+    """Whether ``text`` is one JSON object with a phase, legal as it stands."""
+    try:
+        return bool(decode_event(text)[0].ph)
+    except UNDECODABLE:
+        return False
+
+
+def _lenient(text: bytes | memoryview) -> tuple[Event, int]:
     fields = {key: bytes(value) for key, value in _decode_fields(text).items()}
     unreadable = 0
     phase = _text(fields.get("ph"))
@@ -149,7 +161,7 @@ def text_of(value: bytes) -> str:
         return value.decode("utf-8", "replace")
     try:
         return str(msgspec.json.decode(value))
-    except (msgspec.DecodeError, UnicodeDecodeError):
+    except UNDECODABLE:
         return value[1:-1].decode("utf-8", "replace")
 
 

@@ -9,12 +9,13 @@ import numpy as np
 import numpy.typing as npt
 
 from diagnose.readers.kineto.columns import ColumnBuilder
-from diagnose.readers.kineto.notes import pair_notes, time_notes
+from diagnose.readers.kineto.notes import category_notes, pair_notes, time_notes
 from diagnose.readers.raw import GROUPS, Columns, RawFile, empty
 from diagnose.schema import NULL
 
 _MINUTE = 60 * 10**9
 _LARGEST_DEVICE = 1023
+_DEVICE = re.compile(r"[0-9]{1,4}")
 _GPU_LABEL = re.compile(r"\bGPU (\d{1,4})\b")
 
 
@@ -36,6 +37,7 @@ def finish(builder: ColumnBuilder, path: str) -> RawFile:
         lost = columns["gpu"]["order"][zero]
         columns["gpu"] = _keep(columns["gpu"], ~zero)
         _drop_collectives(columns, lost)
+    raw.notes += category_notes(path, builder.uncounted)
     raw.notes += time_notes(path, builder.invalid_times, num_zero)
     raw.gpu, raw.host, raw.calls = columns["gpu"], columns["host"], columns["calls"]
     raw.syncs, raw.collectives = columns["syncs"], columns["collectives"]
@@ -77,8 +79,7 @@ def _set_ends(builder: ColumnBuilder, path: str, columns: dict[str, Columns]) ->
         lost = np.array(orders, np.int64)
         columns[group] = _keep(columns[group], ~np.isin(columns[group]["order"], lost))
         _drop_collectives(columns, lost)
-    num_gpu = len(match.open_rows.get("gpu", ()))
-    return pair_notes(path, match.num_unmatched_begins, num_gpu, match.num_unmatched_ends)
+    return pair_notes(path, match)
 
 
 def _set_devices(gpu: Columns, raw: RawFile) -> None:
@@ -88,7 +89,7 @@ def _set_devices(gpu: Columns, raw: RawFile) -> None:
         pid = raw.strings[code]
         label = _GPU_LABEL.search(raw.process_names.get(pid, ""))
         number = label[1] if label else pid
-        if number.isdecimal() and int(number) <= _LARGEST_DEVICE:
+        if _DEVICE.fullmatch(number) and int(number) <= _LARGEST_DEVICE:
             gpu["device"][absent & (gpu["process"] == code)] = int(number)
 
 

@@ -4,18 +4,33 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from diagnose.readers.kineto.begin_end import Match
 from diagnose.readers.kineto.chunks import Window
 from diagnose.readers.kineto.walk import Damage
 from diagnose.trace import Note
+
+_MOST_SHOWN = 4
 
 
 def _events(count: int, what: str = "event") -> str:
     return f"{count} {what}" if count == 1 else f"{count} {what}s"
 
 
-def pair_notes(path: str, begins: int, gpu_begins: int, ends: int) -> list[Note]:
-    """Notes on begins and ends that found no partner; ``begins`` includes ``gpu_begins``."""
+def pair_notes(path: str, match: Match) -> list[Note]:
+    """Notes on begins and ends that found no partner, or one that others lie across."""
+    begins, ends, crossed = match.num_unmatched_begins, match.num_unmatched_ends, match.num_crossed
+    gpu_begins = len(match.open_rows.get("gpu", ()))
     notes = []
+    if crossed:
+        notes.append(
+            Note(
+                "crossed-pairs",
+                "info",
+                f"{path}: {_events(crossed, 'end mark')} named a begin that was not the latest on"
+                " its thread and closed that; the times are as written.",
+                crossed,
+            )
+        )
     if begins:
         notes.append(
             Note(
@@ -37,6 +52,21 @@ def pair_notes(path: str, begins: int, gpu_begins: int, ends: int) -> list[Note]
             )
         )
     return notes
+
+
+def category_notes(path: str, uncounted: Mapping[str, int]) -> list[Note]:
+    """A note on events that look like work of a device and are of no known category."""
+    if not uncounted:
+        return []
+    count = sum(uncounted.values())
+    shown = sorted(uncounted, key=lambda category: -uncounted[category])[:_MOST_SHOWN]
+    listed = ", ".join(f"{category[:60]!r}: {uncounted[category]}" for category in shown)
+    more = ", ..." if len(uncounted) > len(shown) else ""
+    sentence = (
+        f"{path}: {_events(count)} of unknown category with a device and a stream"
+        f" ({listed}{more}) were not counted; if they are GPU work, busy time is too low by it."
+    )
+    return [Note("unknown-category", "warning", sentence, count)]
 
 
 def time_notes(path: str, invalid: Mapping[str, int], num_zero: int) -> list[Note]:
@@ -71,6 +101,7 @@ def damage_notes(
     document_closed: bool,
     damaged_at: int | None,
     surplus: int,
+    num_events: int,
 ) -> list[Note]:
     """Notes on the text: what was repaired, dropped, cut off. Offsets are in its bytes."""
     notes = []
@@ -86,14 +117,15 @@ def damage_notes(
     if damage.num_repaired or damaged_at is not None or surplus:
         notes.append(_repaired(path, damage, damaged_at, surplus))
     if damage.num_dropped:
+        notes.append(_dropped(path, damage, window, num_events))
+    if damage.num_foreign:
         notes.append(
             Note(
-                "event-dropped",
-                "warning",
-                f"{path}: {_events(damage.num_dropped)}, the first at byte"
-                f" {damage.first_dropped} of the text, could not be read and left out, so busy"
-                " time is a lower bound.",
-                damage.num_dropped,
+                "not-an-event",
+                "info",
+                f"{path}: entries of the list that are no events, skipped: {damage.num_foreign};"
+                " no figure changes.",
+                damage.num_foreign,
             )
         )
     if damage.num_unreadable:
@@ -106,9 +138,30 @@ def damage_notes(
                 damage.num_unreadable,
             )
         )
-    if not list_closed or not document_closed or window.damage:
+    if list_closed and document_closed and window.damage:
+        notes.append(
+            Note(
+                "text-repaired",
+                "warning",
+                f"{path}: {window.damage}; the trace itself was read to its end.",
+            )
+        )
+    elif not list_closed or not document_closed:
         notes.append(_truncated(path, damage, window, list_closed=list_closed))
     return notes
+
+
+def _dropped(path: str, damage: Damage, window: Window, num_events: int) -> Note:
+    """At each place at least one event is lost; the bytes there tell how many it may be."""
+    usual = (window.num_bytes - damage.dropped_bytes) / max(1, num_events - damage.num_dropped)
+    about = round(damage.dropped_bytes / usual) if usual > 0 else 0
+    many = f", room for about {about} events" if about > 2 * damage.num_dropped else ""
+    sentence = (
+        f"{path}: at least {_events(damage.num_dropped)} could not be read and left out, the first"
+        f" at byte {damage.first_dropped} of the text, {damage.dropped_bytes} bytes in all{many};"
+        " busy time is a lower bound."
+    )
+    return Note("event-dropped", "warning", sentence, damage.num_dropped)
 
 
 def _repaired(path: str, damage: Damage, damaged_at: int | None, surplus: int) -> Note:

@@ -9,7 +9,8 @@ Nothing is skipped on a guess. The pieces between the separators cover the chunk
 without a rest, so that no event lies outside; a piece is skipped only if its
 bytes match a list of what is never wanted; whatever else there is gets decoded.
 A chunk that is laid out otherwise is not filtered (``select`` returns None).
-What is damaged inside skipped events stays unseen and changes nothing.
+What is damaged inside skipped events stays unseen and changes nothing; where bytes were
+lost, so that two events became one, that shows in its length or in the zeros there.
 """
 
 from __future__ import annotations
@@ -24,11 +25,15 @@ from diagnose.schema import Detail
 
 _LAYOUT = re.compile(rb"(\n(?P<before>[ \t]{0,16}))?\},\r?\n(?P<indent>[ \t]{0,16})\{")
 _KEYS = re.compile(rb'\{(\s*"ph": ?")X(",\s*"cat": ?")(?:[^"\\]{3,40})(",\s*"name": ?")', re.DOTALL)
+_BACKSLASH = 92
+# What is never wanted is short; an event this long may be two, with lost bytes in between.
+_LONGEST_SKIPPED = 2 << 10
+_HOLE = b"\x00" * 16
 _SAMPLE = 256 << 10
 _BLOCK = 128 << 10  # of the scan: small enough that its masks stay in the processor's cache
 
-_NEWLINE, _BRACE, _COMMA = b"\n{,"
-_EITHER_BRACE = ord("{") | 6  # of all ASCII letters also DEL and "y", "|", "~" do not: 7B, 7D only
+_NEWLINE, _SPACE, _QUOTE, _BRACE, _CLOSE, _COMMA, _COLON = b'\n "{},:'
+_EITHER_BRACE = ord("{") | 6  # what both braces become under `| 6`; "y" and DEL do as well
 _UNWANTED_PHASES = b"stfibneCISTpFPNODRcVv()"
 
 
@@ -52,21 +57,29 @@ class Prefilter:
             self._by_name[_pair(b"us")] = len(b"user_annotation")
         self._by_name[_pair(b"cp")] = len(b"cpu_op")
         self._skip[[_pair(letters) for letters in unwanted]] = True
-        self._name_pairs = np.zeros(1 << 16, bool)
+        # cuda_kernel and hip_memcpy, if a writer calls work so, are told by their sixth letter.
+        self._of_device = np.zeros(1 << 16, bool)
+        self._of_device[[_pair(b"cu"), _pair(b"hi")]] = True
+        self._is_work = np.zeros(256, bool)
+        self._is_work[list(b"kme")] = True
+        pairs = np.arange(1 << 16)
+        # A backslash may be the beginning of any letter, escaped.
+        self._name_pairs = (pairs >> 8 == _BACKSLASH) | (pairs & 255 == _BACKSLASH)
         for prefix in name_prefixes:
             if len(prefix) < 2:
                 self._name_pairs[:] = True
             else:
                 self._name_pairs[_pair(prefix.encode()[:2])] = True
-        self.usable = detail < Detail.ALL
+        self._skip_phase = np.zeros(256, bool)
+        self._skip_phase[list(_UNWANTED_PHASES)] = True
 
-    def select(self, chunk: bytes) -> Selection | None:
-        """The events of ``chunk`` (whole events, from ``{`` to ``}``) to decode, or None."""
-        layout = _LAYOUT.search(chunk, 0, _SAMPLE)
-        keys = _KEYS.search(chunk, 0, _SAMPLE)
-        if not layout or not keys:
+    def select(self, chunk: bytes, length: int) -> Selection | None:
+        """The events to decode of ``chunk[:length]`` (from a ``{`` to a ``}``), or None."""
+        layout = _LAYOUT.search(chunk, 0, min(_SAMPLE, length))
+        keys = _KEYS.search(chunk, 0, min(_SAMPLE, length))
+        if not layout or not keys or chunk.find(_HOLE, 0, length) >= 0:
             return None
-        text = np.frombuffer(chunk, np.uint8)
+        text = np.frombuffer(chunk, np.uint8, length)
         pieces = _pieces(chunk, text, layout)
         if pieces is None:
             return None
@@ -86,34 +99,45 @@ class Prefilter:
         phase = 1 + len(before_phase)
         category = phase + 1 + len(before_category)
         skip = np.zeros(len(starts), bool)
-        # An event shorter than these offsets reach is decoded.
-        long = np.flatnonzero(ends - starts > category + 96)
+        # An event shorter than the places looked at is decoded.
+        rows = np.flatnonzero(ends - starts > category + 96)
+        rows = rows[_reads(text, starts[rows], 1, before_phase)]
+        letters = text[phase:][starts[rows]]
         short = np.flatnonzero(ends - starts > phase + 8)
-        at = starts[short]
-        letter = text[at + phase]
-        has_phase = (text[at + phase - 1] == 34) & (text[at + phase + 1] == 34)
-        for offset, byte in ((before_phase.index(b"p"), 112), (before_phase.index(b"h"), 104)):
-            has_phase &= text[at + 1 + offset] == byte
-        unwanted = np.zeros(256, bool)
-        unwanted[list(_UNWANTED_PHASES)] = True
-        skip[short] = has_phase & unwanted[letter]
+        skip[short] = self._skip_phase[text[phase:][starts[short]]]
+        skip[short] &= _reads(text, starts[short], 1, before_phase + b'\0"')
 
-        at = starts[long]
-        usual = text[at + phase] == ord("X")
-        for offset, byte in enumerate(before_phase + b"X" + before_category, start=1):
-            if byte in b'"phca':
-                usual &= text[at + offset] == byte
-        kind = _pairs(text, at + category)
-        unwanted_kind = self._skip[kind]
-        unwanted_kind |= (kind == _pair(b"gp")) & (text[at + category + 4] == ord("u"))
-        length = self._by_name[kind]
-        name = at + category + length + len(before_name)
-        by_name = (length > 0) & (text[at + category + length] == 34) & (text[name - 1] == 34)
-        by_name &= text[at + category + length + 1] == _COMMA
-        by_name &= ~self._name_pairs[_pairs(text, name)]
-        by_name &= (text[name] != 92) & (text[name + 1] != 92)  # no escape hides the letters
-        skip[long] |= usual & (unwanted_kind | by_name)
+        rows = rows[letters == ord("X")]
+        rows = rows[_reads(text, starts[rows], phase + 1, before_category)]
+        at = starts[rows] + category
+        kind = _pairs(text, at)
+        unwanted = self._skip[kind]
+        of_device = np.flatnonzero(self._of_device[kind])
+        unwanted[of_device] &= ~self._is_work[text[5:][at[of_device]]]
+        unwanted |= (kind == _pair(b"gp")) & (text[4:][at] == ord("u"))
+        skip[rows] = unwanted
+
+        named = np.flatnonzero(self._by_name[kind])
+        at, length = at[named], self._by_name[kind[named]]
+        name = at + length + len(before_name)
+        matches = text[at + length] == _QUOTE
+        matches &= text[1:][at + length] == _COMMA
+        matches &= text[name - 1] == _QUOTE
+        matches &= ~self._name_pairs[_pairs(text, name)]
+        skip[rows[named]] = matches
+        skip &= ends - starts < _LONGEST_SKIPPED
         return skip
+
+
+def _reads(
+    text: npt.NDArray[np.uint8], starts: npt.NDArray[Any], offset: int, expected: bytes
+) -> npt.NDArray[np.bool_]:
+    """Whether the letters and quotes of ``expected`` stand at ``starts + offset``."""
+    same = np.ones(len(starts), bool)
+    for place, byte in enumerate(expected, start=offset):
+        if byte > _SPACE and byte != _COLON and byte != _COMMA:
+            same &= text[place:][starts] == byte
+    return same
 
 
 def _pair(letters: bytes) -> int:
@@ -144,7 +168,7 @@ def _pieces(
         closing = braces[~opening] + indent + 1
         if not np.array_equal(closing, np.append(first, len(text) - 1)):
             return None
-    elif chunk.count(b'"ph"') != len(newlines) + 1:
+    elif chunk.count(b'"ph"', 0, len(text)) != len(newlines) + 1:
         return None  # two events on one line, or something that is no event
     starts = np.concatenate([[0], newlines + indent + 1])
     return starts, np.append(first + 1, len(text))
@@ -159,4 +183,7 @@ def _braces(text: npt.NDArray[np.uint8], indent: int) -> npt.NDArray[np.int64]:
         both = block[:-reach] == _NEWLINE
         both &= (block[reach:] | 6) == _EITHER_BRACE
         found.append(np.flatnonzero(both) + begin)
-    return np.concatenate(found) if found else np.empty(0, np.int64)
+    newlines = np.concatenate([np.empty(0, np.int64), *found])
+    letters = text[newlines + reach]
+    braces: npt.NDArray[np.int64] = newlines[(letters == _BRACE) | (letters == _CLOSE)]
+    return braces

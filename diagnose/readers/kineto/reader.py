@@ -5,15 +5,20 @@ from __future__ import annotations
 import gc
 import re
 
-import msgspec
 import numpy as np
 import numpy.typing as npt
 
 from diagnose.errors import DamagedInputError, EmptyInputError, NotATraceError
-from diagnose.readers.containers import describe_foreign
-from diagnose.readers.kineto.chunks import CHUNK_BYTES, LARGEST_EVENT, Window, last_boundary
+from diagnose.readers.foreign import describe_foreign
+from diagnose.readers.kineto.chunks import (
+    BOUNDARY,
+    CHUNK_BYTES,
+    LARGEST_EVENT,
+    Window,
+    last_boundary,
+)
 from diagnose.readers.kineto.columns import ColumnBuilder
-from diagnose.readers.kineto.decode import Event, decode_events
+from diagnose.readers.kineto.decode import UNDECODABLE, Event, decode_events
 from diagnose.readers.kineto.document import Document
 from diagnose.readers.kineto.finish import finish
 from diagnose.readers.kineto.notes import damage_notes
@@ -24,6 +29,7 @@ from diagnose.schema import Detail
 
 BOM = b"\xef\xbb\xbf"
 STEP_PREFIX = "ProfilerStep"
+_BLANK = re.compile(rb"[ \t\r\n]*")
 _TRAILING = re.compile(r"trailing characters \(byte (\d+)\)")
 
 
@@ -47,8 +53,8 @@ class KinetoReader:
 
         ``RawFile.num_events`` counts every entry of the list, of whatever kind,
         kept or not. Raises EmptyInputError (no byte), NotATraceError (no JSON, or
-        JSON without events), DamagedInputError (cut off before the first event)
-        and InputTooLargeError.
+        JSON without events), DamagedInputError (cut off before the first event),
+        DecompressionBombError and InputTooLargeError.
         """
         collecting = gc.isenabled()
         gc.disable()  # no cycles are made here, and millions of small objects would be searched
@@ -69,7 +75,8 @@ class _Reading:
         self.damage = Damage()
         self.num_events = 0
         self.list_closed = True
-        self.num_typed = 0
+        self.is_trace = False
+        """Whether an event with a phase was seen."""
         self._needed = window.chunk_bytes
         self._filter = Prefilter(options.detail, prefixes)
         self._use_filter = prefilter and options.detail < Detail.ALL
@@ -84,9 +91,8 @@ class _Reading:
                 f"{self.path}: empty, not one byte", hint="Record again; the job may have died."
             )
         self._refuse_other_content()
-        document = Document(window, self._read_events)
+        document = Document(window, self.damage, self._read_events)
         document.read()
-        surplus = self._drain()
         self._refuse_if_nothing(document)
         raw = finish(self.builder, self.path)
         raw.metadata = document.metadata
@@ -102,9 +108,11 @@ class _Reading:
             list_closed=self.list_closed,
             document_closed=document.complete,
             damaged_at=document.damaged_at,
-            surplus=surplus,
+            surplus=document.surplus,
+            num_events=self.num_events,
         )
-        raw.complete = not any(note.code == "truncated" for note in raw.notes)
+        raw.num_dropped = self.damage.num_dropped
+        raw.complete = self.list_closed and not raw.num_dropped
         return raw
 
     def _refuse_other_content(self) -> None:
@@ -122,21 +130,31 @@ class _Reading:
             )
 
     def _refuse_if_nothing(self, document: Document) -> None:
-        if self.num_typed:
+        if self.is_trace:
             return
         cut = bool(self.window.damage) or not (document.complete and self.list_closed)
-        if document.has_events and not cut and not self.num_events and not self.damage.num_dropped:
+        entries = self.num_events + self.damage.num_dropped + self.damage.num_foreign
+        if document.has_events and not cut and not entries:
             return  # an empty list is a trace of nothing
-        if cut and (document.is_object or document.has_events):
+        empty = not self.window.num_bytes
+        if cut and (document.is_object or document.has_events or empty):
             raise DamagedInputError(
                 f"{self.path}: cut off or damaged at byte {self.window.num_bytes} of its text,"
                 f" before the first complete event{self._how()}",
                 hint="Copy the file again, or record again.",
             )
+        if document.is_object and document.has_events and self.damage.num_dropped:
+            raise DamagedInputError(
+                f"{self.path}: damaged, not one of its events could be read; the first begins at"
+                f" byte {self.damage.first_dropped} of its text",
+                hint="Copy the file again, or record again.",
+            )
         if document.has_events:
             what = "JSON, but no entry of its list is an event of a trace"
-        else:
+        elif document.is_object:
             what = 'JSON, but without a list "traceEvents"'
+        else:
+            what = "nothing but blanks"
         raise NotATraceError(
             f"{self.path}: {what}",
             hint="Give a trace that torch.profiler wrote (export_chrome_trace).",
@@ -144,16 +162,6 @@ class _Reading:
 
     def _how(self) -> str:
         return f" ({self.window.damage})" if self.window.damage else ""
-
-    def _drain(self) -> int:
-        """Read on to the end of the stream; how many bytes are no blanks."""
-        window = self.window
-        surplus = 0
-        while True:
-            surplus += len(window.data[window.at :].strip(b" \t\r\n\x00"))
-            window.at = len(window.data)
-            if not window.more():
-                return surplus
 
     def _read_events(self) -> None:
         """The entries of a list, from behind its opening bracket to behind its closing one."""
@@ -172,8 +180,8 @@ class _Reading:
 
     def _skip_separator(self) -> None:
         window = self.window
-        while window.at < len(window.data) and window.data[window.at] in b" \t\r\n":
-            window.at += 1
+        blank = _BLANK.match(window.data, window.at)
+        window.at = blank.end() if blank else window.at
 
     def _read_chunk(self) -> None:
         window = self.window
@@ -182,40 +190,43 @@ class _Reading:
         if cut is None:
             if not window.ended and len(text) > LARGEST_EVENT:
                 self._skip_giant(text)
-            elif not self._decode(text, final=True):
+            elif not self._decode(b"[" + text, final=True):
                 self._walk(text)
             return
-        chunk = text[: cut[0]]
-        selection = self._filter.select(chunk) if self._use_filter else None
+        end, start_of_next = cut
+        selection = self._filter.select(text, end) if self._use_filter else None
         if selection is not None:
             try:
                 events = decode_events(b"[" + b",".join(selection.events) + b"]")
-            except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-                selection = None
-            else:
-                self._add(events, selection.places, selection.num_events)
-                window.at += cut[1]
+            except UNDECODABLE:
+                events = []
+            # Else a chosen text is damaged, or more than one event: decode all, to find it.
+            if len(events) == len(selection.events):
+                self._add(events, selection.places, selection.num_events, filtered=True)
+                window.at += start_of_next
                 return
-        if self._decode(chunk, final=False):
-            if not self.list_closed:
-                window.at += cut[1]
-        else:
+        if not self._decode(b"".join((b"[", memoryview(text)[:end], b"]")), final=False):
             self._walk(text)
+        elif not self.list_closed:
+            window.at += start_of_next
 
-    def _decode(self, text: bytes, *, final: bool) -> bool:
-        """Decode a whole chunk; advances the window only where the list ended within it."""
-        document = b"[" + text + (b"" if final else b"]")
+    def _decode(self, document: bytes, *, final: bool) -> bool:
+        """Decode a list of events; advances the window only where the file's list ended in it.
+
+        ``document`` is an opening bracket and the window's text, then a closing
+        bracket unless it is ``final``.
+        """
         try:
             events = decode_events(document)
             end = document.rfind(b"]")
-        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        except UNDECODABLE as error:
             trailing = _TRAILING.search(str(error))
             if not trailing:
                 return False
             end = document.rfind(b"]", 0, int(trailing[1]))
             try:
                 events = decode_events(document[: end + 1])
-            except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+            except UNDECODABLE:
                 return False
             final = True
         self._add(events, np.arange(len(events)), len(events))
@@ -237,28 +248,35 @@ class _Reading:
     def _skip_giant(self, text: bytes) -> None:
         """An event larger than any real one: read on, without keeping it, to its successor."""
         window = self.window
-        self.damage.dropped(window.offset)
+        begin = window.offset
         self.num_events += 1
         while True:
-            cut = last_boundary(text)
-            if cut is not None:
-                window.at += cut[1]
+            boundary = BOUNDARY.search(text)
+            if boundary is not None:
+                window.at += boundary.end()
+                self.damage.dropped(begin, window.offset - begin)
                 return
             window.at = max(window.at, len(window.data) - 256)
             if not window.more():
-                self.damage.truncated_at = window.offset
+                self.damage.truncated_at = begin
                 window.at = len(window.data)
                 return
             text = window.data[window.at :]
 
-    def _add(self, events: list[Event], places: npt.NDArray[np.int64], count: int) -> None:
+    def _add(
+        self,
+        events: list[Event],
+        places: npt.NDArray[np.int64],
+        count: int,
+        *,
+        filtered: bool = False,
+    ) -> None:
+        """Keep events; ``filtered``: others of the ``count`` were seen to have a phase."""
+        if filtered or any(event.ph for event in events):
+            self.window.event_seen()
+            self.is_trace = True
         if events:
-            self.window.event_seen()
-            self.num_typed += any(event.ph for event in events)
             self.builder.add(events, places + self.num_events)
-        elif count:
-            self.window.event_seen()
-            self.num_typed += 1
         self.num_events += count
 
 

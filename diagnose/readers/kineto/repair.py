@@ -6,9 +6,13 @@ U+FFFD, a number that is not finite becomes null.
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Iterator
 from typing import NamedTuple
+
+# Matching a string with many escapes takes a hundred times its memory.
+LARGEST_REPAIR = 1 << 20
 
 # A quote that is not followed by what may follow a string is part of the string.
 _INNER_QUOTE = r'"(?!\s*(?:[,:}\]]|$))'
@@ -30,8 +34,11 @@ _BACKSLASH = re.compile(r'\\(["\\])|\\', re.DOTALL)
 _QUOTE = re.compile(r'\\.|"', re.DOTALL)
 _CONTROL = re.compile(r"[\x00-\x1f]")
 _NOT_FINITE = re.compile(
-    r"(?<![\w.])[+-]?(?:nan(?:\([^)]*\))?|inf(?:inity)?|1\.#\w+)(?![\w.])", re.IGNORECASE
+    r"(?<![\w.])[+-]?(?:nan(?:\([^()]{0,40}\))?|inf(?:inity)?|1\.#\w+)(?![\w.])", re.IGNORECASE
 )
+_BLANK = re.compile(r"[^\S \t\n\r]")  # blank, but not to JSON: form feeds, unbreakable spaces
+_WORD = re.compile(r"(?<=:)[^\s,:{}\[\]]+|(?<=:\s)[^\s,:{}\[\]]+")
+_LEGAL = re.compile(r"-?(?:0|[1-9]\d*)(?:\.\d+)?(?:[eE][+-]?\d+)?|true|false|null", re.ASCII)
 _NO_VALUE = re.compile(r":(?=\s*[,}\]])")
 _COMMA = re.compile(r",\s*(?=[,}\]])|(?<=[{\[])\s*,")
 
@@ -82,5 +89,13 @@ def _string(body: str, *, plain: bool) -> str:
 
 
 def _between_strings(part: str) -> str:
+    part = _BLANK.sub(" ", part)
     part = _CONTROL.sub(lambda found: found[0] if found[0] in "\t\n\r" else "", part)
+    part = _WORD.sub(_value, part)
     return _COMMA.sub("", _NO_VALUE.sub(": null", part))
+
+
+def _value(found: re.Match[str]) -> str:
+    """A bare word that JSON does not know (None, 0x10, +5) as text, for who reads the field."""
+    word = found[0]
+    return word if _LEGAL.fullmatch(word) else json.dumps(word)

@@ -20,7 +20,10 @@ from diagnose.schema import NULL
 Array = npt.NDArray[np.int64]
 
 _LARGEST = 1 << 62
-_NUMBER = re.compile(rb'\s*"?\s*([+-]?)(\d{1,25})(?:\.(\d*))?(?:[eE]([+-]?\d{1,3}))?\s*"?\s*')
+_MOST_DECIMALS = 4000  # Python converts no more than 4300 digits at once
+_NUMBER = re.compile(
+    rb'\s*"?\s*([+-]?)(?=\.?\d)(\d{0,25})(?:\.(\d*))?(?:[eE]([+-]?\d{1,3}))?\s*"?\s*'
+)
 _POINT, _BLANK = 46, 32
 
 
@@ -31,6 +34,10 @@ def nanoseconds_of(text: bytes) -> int | None:
         return None
     sign, whole, fraction, exponent = found.groups()
     fraction = fraction or b""
+    if fraction[_MOST_DECIMALS:].strip(b"0"):
+        fraction = fraction[:_MOST_DECIMALS] + b"1"  # not zero: all that rounding asks of the rest
+    else:
+        fraction = fraction[:_MOST_DECIMALS]
     shift = int(exponent or 0) + 3 - len(fraction)
     digits = int(whole + fraction)
     if shift >= 0:

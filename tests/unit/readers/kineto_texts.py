@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import re
 from typing import Any
 
 from diagnose.readers.kineto.reader import KinetoReader
@@ -11,21 +12,17 @@ from diagnose.readers.raw import GROUPS, RawFile, ReadOptions
 from diagnose.schema import Detail
 
 PREFIXES = ("record_param_comms", "symm_mem::")
-TEXT_COLUMNS = frozenset(
-    "process name launch_shape thread category shapes sync_kind dtype group group_ranks".split()
-)
+_NAMES = "process name launch_shape thread category shapes sync_kind dtype group group_ranks"
+TEXT_COLUMNS = frozenset(_NAMES.split())
 
 
-class Literal(float):
-    """A number that is written with exactly these characters, in every layout."""
+def literal(text: str) -> str:
+    """A value that ``dumps`` writes as these characters, without quotes: digits stay as given."""
+    return f"@{text}@"
 
-    def __new__(cls, text: str) -> Literal:
-        made = super().__new__(cls, text)
-        made.text = text  # type: ignore[attr-defined]
-        return made
 
-    def __repr__(self) -> str:
-        return self.text  # type: ignore[attr-defined,no-any-return]
+def dumps(value: Any, **options: Any) -> str:
+    return re.sub(r'"@([^"@]*)@"', r"\1", json.dumps(value, **options))
 
 
 def kernel(number: int, start: str = "", duration: str = "10.000", **args: Any) -> dict[str, Any]:
@@ -36,8 +33,8 @@ def kernel(number: int, start: str = "", duration: str = "10.000", **args: Any) 
         "name": f"kernel_{number}",
         "pid": 0,
         "tid": 7,
-        "ts": Literal(start or f"{5277830926000 + 100 * number}.125"),
-        "dur": Literal(duration),
+        "ts": literal(start or f"{5277830926000 + 100 * number}.125"),
+        "dur": literal(duration),
         "args": {"External id": 10 + number, "device": 0, "stream": 7, "correlation": number}
         | args,
     }
@@ -50,8 +47,8 @@ def operator(number: int, name: str = "aten::mm", category: str = "cpu_op") -> d
         "name": name,
         "pid": 42,
         "tid": 43,
-        "ts": Literal(f"{5277830926000 + 100 * number}.001"),
-        "dur": Literal("5.250"),
+        "ts": literal(f"{5277830926000 + 100 * number}.001"),
+        "dur": literal("5.250"),
         "args": {"External id": 10 + number, "Sequence number": number, "Input Dims": [[4, 8], []]},
     }
 
@@ -63,8 +60,8 @@ def call(number: int, category: str = "cuda_runtime") -> dict[str, Any]:
         "name": "cudaLaunchKernel",
         "pid": 42,
         "tid": 43,
-        "ts": Literal(f"{5277830926001 + 100 * number}.000"),
-        "dur": Literal("3.000"),
+        "ts": literal(f"{5277830926001 + 100 * number}.000"),
+        "dur": literal("3.000"),
         "args": {"External id": 10 + number, "cbid": 211, "correlation": number},
     }
 
@@ -75,14 +72,14 @@ def flow(number: int, phase: str = "s") -> dict[str, Any]:
         "id": number,
         "pid": 42,
         "tid": 43,
-        "ts": Literal(f"{5277830926001 + 100 * number}.000"),
+        "ts": literal(f"{5277830926001 + 100 * number}.000"),
         "cat": "ac2g",
         "name": "ac2g",
     }
 
 
 def process(pid: int, labels: str) -> list[dict[str, Any]]:
-    start = Literal("5277830926000.000")
+    start = literal("5277830926000.000")
     return [
         {"name": "process_name", "ph": "M", "ts": start, "pid": pid, "tid": 0}
         | {"args": {"name": "python3"}},
@@ -100,15 +97,13 @@ def as_kineto(events: list[dict[str, Any]], head: dict[str, Any] | None = None) 
             if key in ("ts", "args") and line:
                 lines.append(", ".join(line))
                 line = []
-            shown = json.dumps(value)
-            if key == "args":
+            shown = dumps(value)
+            if isinstance(value, dict):
                 shown = "{\n      " + shown[1:-1] + "\n    }"
             line.append(f'"{key}": {shown}')
         lines.append(", ".join(line))
         written.append("{\n    " + ",\n    ".join(lines) + "\n  }")
-    top = "".join(
-        f"  {json.dumps(key)}: {json.dumps(value)},\n" for key, value in (head or {}).items()
-    )
+    top = "".join(f"  {dumps(key)}: {dumps(value)},\n" for key, value in (head or {}).items())
     body = ",\n  ".join(written)
     return f'{{\n{top}  "traceEvents": [\n  {body}\n  ],\n  "traceName": "a.json"\n}}\n'.encode()
 
@@ -117,13 +112,13 @@ def layouts(events: list[dict[str, Any]]) -> dict[str, bytes]:
     """The same events in every layout; all objects end with the same metadata."""
     document = {"traceEvents": events, "traceName": "a.json"}
     reversed_keys = [dict(reversed(event.items())) for event in events]
-    lines = b",\n  ".join(json.dumps(event).encode() for event in events)
+    lines = b",\n  ".join(dumps(event).encode() for event in events)
     return {
         "kineto": as_kineto(events),
-        "compact": json.dumps(document, separators=(",", ":")).encode(),
-        "indent 2": json.dumps(document, indent=2).encode(),
-        "indent 0": json.dumps(document, indent=0).encode(),
-        "other key order": json.dumps(
+        "compact": dumps(document, separators=(",", ":")).encode(),
+        "indent 2": dumps(document, indent=2).encode(),
+        "indent 0": dumps(document, indent=0).encode(),
+        "other key order": dumps(
             {"traceName": "a.json", "traceEvents": reversed_keys}, indent=1
         ).encode(),
         "an event a line": b'{"traceEvents": [\n  ' + lines + b'\n], "traceName": "a.json"}',

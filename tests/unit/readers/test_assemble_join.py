@@ -112,6 +112,26 @@ def test_a_process_without_events() -> None:
     assert trace.gpus == ()
 
 
+def test_processes_that_disagree_on_the_job() -> None:
+    builders = [TraceBuilder(rank=r, world_size=w).kernel("k", 0, 1) for r, w in ((0, 2), (1, 4))]
+    (note,) = [n for n in build_trace(*builders).notes if n.code == "world-size-differs"]
+    assert (note.count, note.severity) == (2, "warning")
+    assert "2 (rank 0), 4 (rank 1)" in note.sentence
+
+
+def test_processes_with_different_steps() -> None:
+    builders = []
+    for rank, numbers in enumerate([(3, 4, 5), (4, 5, 6), (4, 5, 6)]):
+        builder = TraceBuilder(rank=rank)
+        for at, number in enumerate(numbers):
+            builder.step(number, 100 * at, 100)
+        builders.append(builder)
+    (note,) = [n for n in build_trace(*builders).notes if n.code == "steps-differ"]
+    assert (note.count, note.severity) == (2, "warning")
+    assert "steps 3 to 5 (rank 0), steps 4 to 6 (rank 1, rank 2); 2 are common" in note.sentence
+    assert "steps-differ" not in codes(build_trace(*builders[1:]))
+
+
 # ---- several ranks in one file ----
 
 

@@ -80,6 +80,17 @@ def test_equal_starts_leave_no_empty_operation() -> None:
     assert ends(build_trace(builder)) == {"short": 60, "long": 110, "next": 120}
 
 
+def test_two_starts_at_one_instant_on_a_stream_are_said_to_be_impossible() -> None:
+    builder = TraceBuilder(rank=0).kernel("a", 50, 10).kernel("b", 50, 10).kernel("c", 70, 5)
+    builder.kernel("d", 50, 10, stream=8).kernel("nothing", 70, 0)
+    (note,) = [n for n in build_trace(builder).notes if n.code == "same-stream-start"]
+    assert (note.count, note.severity) == (1, "warning")
+    graph = TraceBuilder(rank=0)
+    for name in "ab":
+        graph.kernel(name, 50, 10, correlation=5)
+    assert "same-stream-start" not in [note.code for note in build_trace(graph).notes]
+
+
 def brute_force(ops: list[tuple[int, int]]) -> list[int]:
     """The rule as written: operations sorted by start and end, in whole microseconds."""
     result = []

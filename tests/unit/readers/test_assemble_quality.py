@@ -130,7 +130,57 @@ def test_the_profilers_own_work() -> None:
 
 
 def test_at_gpu_detail_launches_are_not_judged() -> None:
-    builder = sound().kernel("old", 250, 5)
+    builder = sound().kernel("old", 262, 5)
     builder.call("cudaLaunchKernel", 130)
     assert set(notes(builder)) == {"launch-missing", "kernel-missing"}
     assert notes(builder, Detail.GPU) == {}
+
+
+def test_a_pause_between_groups_of_steps() -> None:
+    builder = sound()
+    for number in (100, 101):
+        builder.step(number, 1000 + 100 * (number - 100), 100)
+        builder.kernel("gemm", 1050 + 100 * (number - 100), 10, launch=1020 + 100 * (number - 100))
+    (note,) = notes(builder).values()
+    # Window 50 to 1160; marks end at 300 and resume at 1000.
+    assert (note.code, note.severity, note.count) == ("recording-paused", "warning", 1)
+    assert "0.700 ms" in note.sentence
+    assert "1.110 ms" in note.sentence
+    builder.kernel("evaluation", 400, 200, launch=390)  # 500 of 1110 remain: less than half
+    assert notes(builder) == {}
+
+
+def test_an_idle_gpu_within_a_step_is_no_pause() -> None:
+    builder = TraceBuilder(rank=0).step(0, 0, 100).step(1, 100, 900).step(2, 1000, 100)
+    for at in (50, 1050):
+        builder.kernel("gemm", at, 10, launch=at - 20)
+    assert notes(builder) == {}
+
+
+@pytest.mark.parametrize("name", ["", "(no name)", None])
+def test_kernels_without_a_name_are_in_doubt(name: str | None) -> None:
+    builder = sound().kernel("named", 270, 5, launch=265)
+    builder.events[-1]["name"] = name
+    (note,) = notes(builder).values()
+    assert (note.code, note.count, note.severity) == ("kernel-unnamed", 1, "warning")
+    assert "1 of 4" in note.sentence
+    assert build_trace(builder).gpu_ops["certain"].tolist() == [True, True, True, False]
+
+
+def test_an_id_of_several_launches_names_none_of_them() -> None:
+    builder = sound()
+    builder.kernel("a", 270, 5, launch=262, correlation=77)
+    builder.kernel("b", 280, 5, launch=265, correlation=77)
+    (note,) = notes(builder).values()
+    assert (note.code, note.count, note.severity) == ("launch-ambiguous", 2, "warning")
+    assert "2 of 5" in note.sentence
+    assert build_trace(builder).gpu_ops["step_row"].tolist() == [0, 1, 2, -1, -1]
+
+
+def test_a_driver_call_within_the_launch_is_the_same_launch() -> None:
+    builder = sound()
+    correlation = builder.call("cudaLaunchKernel", 262, 4)
+    builder.call("cuLaunchKernel", 263, 2, correlation=correlation)
+    builder.kernel("a", 270, 5, correlation=correlation)
+    assert notes(builder) == {}
+    assert build_trace(builder).gpu_ops["step_row"].tolist() == [0, 1, 2, 2]

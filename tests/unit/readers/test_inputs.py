@@ -181,6 +181,25 @@ def test_a_recording(tmp_path: Path) -> None:
         assert found.notes == []
 
 
+def test_traces_that_a_manifest_does_not_name(tmp_path: Path) -> None:
+    touch(tmp_path, "rank0.json", "rank1.json", "old.trace.json", "notes.json")
+    manifest(tmp_path, {"rank": 0, "trace": "rank0.json"})
+    found = inputs.find(tmp_path)
+    assert names(found, tmp_path) == ["rank0.json"]
+    (note,) = found.notes
+    assert (note.code, note.severity, note.count) == ("trace-unlisted", "warning", 2)
+    assert "old.trace.json, rank1.json" in note.sentence
+
+
+def test_of_a_file_and_a_link_to_it_the_name_that_tells_the_rank_is_kept(tmp_path: Path) -> None:
+    touch(tmp_path, "rank3.json")
+    for link in ("copy.json", "zzz.json"):
+        (tmp_path / link).symlink_to("rank3.json")
+    found = inputs.find(tmp_path)
+    assert names(found, tmp_path) == ["rank3.json"]
+    assert [(note.code, note.severity) for note in found.notes] == [("same-file", "info")] * 2
+
+
 def test_files_that_a_manifest_names_in_vain(tmp_path: Path) -> None:
     touch(tmp_path, "zero.json")
     manifest(

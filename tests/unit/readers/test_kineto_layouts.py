@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from diagnose.readers.kineto.prefilter import Prefilter
+from diagnose.readers.kineto.prefilter import Prefilter, Selection
 from diagnose.schema import Detail
 from tests.unit.readers.kineto_texts import (
     PREFIXES,
@@ -17,6 +17,7 @@ from tests.unit.readers.kineto_texts import (
     call,
     codes,
     content,
+    dumps,
     flow,
     kernel,
     layouts,
@@ -104,8 +105,17 @@ def test_a_recording_reads_the_same_on_the_fast_and_on_the_slow_path(
     assert slow["notes"] == []
     for chunk_bytes in (100_001, 1 << 20):
         assert content(read(text, detail, chunk_bytes)) == slow
-    compact = json.dumps(document, separators=(",", ":")).encode()
-    assert content(read(compact, detail, 1 << 20)) == slow
+    written_anew = {
+        "compact": dumps(document, separators=(",", ":")),
+        "indented": dumps(document, indent=1),
+        "other key order": dumps(
+            {"traceEvents": [dict(reversed(e.items())) for e in document.pop("traceEvents")]}
+            | document,
+        ),
+    }
+    for name, written in written_anew.items():
+        for chunk_bytes in (99_991, 4 << 20):
+            assert content(read(written.encode(), detail, chunk_bytes)) == slow, name
 
 
 def chunk_of(events: list[dict[str, Any]]) -> bytes:
@@ -113,13 +123,17 @@ def chunk_of(events: list[dict[str, Any]]) -> bytes:
     return text[text.index(b"[\n") + 4 : text.rindex(b"\n  ],")]
 
 
+def select(prefilter: Prefilter, chunk: bytes) -> Selection | None:
+    return prefilter.select(chunk + b",\n  { what follows", len(chunk))
+
+
 def test_the_prefilter_takes_what_it_needs_and_no_more() -> None:
     events = mixture()
-    selection = Prefilter(Detail.GPU, ("ProfilerStep", *PREFIXES)).select(chunk_of(events))
+    selection = select(Prefilter(Detail.GPU, ("ProfilerStep", *PREFIXES)), chunk_of(events))
     assert selection is not None
     assert selection.num_events == len(events)
     chosen = [events[place] for place in selection.places.tolist()]
-    assert [json.loads(text) for text in selection.events] == json.loads(json.dumps(chosen))
+    assert [json.loads(text) for text in selection.events] == json.loads(dumps(chosen))
     dropped = [event for event in events if event not in chosen]
     assert {event.get("cat", event["name"]) for event in dropped} == {
         "cpu_op",
@@ -138,15 +152,15 @@ def test_a_chunk_in_which_one_event_is_laid_out_otherwise_is_not_filtered() -> N
     events = [kernel(i) for i in range(5)]
     chunk = chunk_of(events)
     prefilter = Prefilter(Detail.GPU, ("ProfilerStep",))
-    assert prefilter.select(chunk) is not None
-    assert prefilter.select(chunk.replace(b"},\n  {", b"} ,\n  {", 1)) is None
-    assert prefilter.select(json.dumps(events)[1:-1].encode()) is None
+    assert select(prefilter, chunk) is not None
+    assert select(prefilter, chunk.replace(b"},\n  {", b"} ,\n  {", 1)) is None
+    assert select(prefilter, dumps(events)[1:-1].encode()) is None
 
 
 def test_events_hidden_from_the_prefilter_by_their_layout_are_found() -> None:
     # A kernel on one line amid Kineto's layout, and one with its keys in another order.
-    odd = b"{" + json.dumps(kernel(50)).encode()[1:]
-    turned = json.dumps(dict(reversed(kernel(51).items()))).encode()
+    odd = b"{" + dumps(kernel(50)).encode()[1:]
+    turned = dumps(dict(reversed(kernel(51).items()))).encode()
     chunk = chunk_of([operator(i) for i in range(4)])
     for text in (odd, turned):
         for joint in (b",\n  ", b","):
@@ -166,8 +180,28 @@ def test_places_count_all_events() -> None:
 def test_a_cut_within_nested_objects_is_mended() -> None:
     nested = [{"name": "a", "ts": 1}, {"name": "b", "ts": 2}]
     events = [kernel(i, extra=nested) for i in range(4)]
-    text = json.dumps({"traceEvents": events}).encode()
+    text = dumps({"traceEvents": events}).encode()
     for chunk_bytes in range(100, len(text), 7):
         raw = read(text, Detail.ALL, chunk_bytes)
         assert table(raw, "gpu")["name"] == [f"kernel_{i}" for i in range(4)]
         assert codes(raw) == {}
+
+
+def test_an_escaped_name_is_not_skipped() -> None:
+    chunk = as_kineto([operator(i) for i in range(3)] + [operator(3, "record_param_comms")])
+    for name in (b"\\u0072ecord_param_comms", b"r\\u0065cord_param_comms"):
+        assert name not in chunk
+        text = chunk.replace(b"record_param_comms", name)
+        raw = read(text, Detail.GPU, len(text) - 60)
+        assert table(raw, "host")["name"] == ["record_param_comms"]
+
+
+def test_two_events_where_the_layout_promises_one() -> None:
+    # "},{" in the middle of a kernel: what follows it is an event of its own.
+    text = as_kineto([kernel(i) for i in range(8)])
+    split = text.replace(b'"kernel_3", ', b'"kernel_3"},{"ph": "X", "cat": "kernel", ')
+    assert split != text
+    for chunk_bytes in (700, len(text) - 100, 4 << 20):
+        raw = read(split, Detail.GPU, chunk_bytes)
+        assert content(raw) == content(read(split, Detail.GPU, chunk_bytes, prefilter=False))
+        assert raw.num_events == 9

@@ -89,3 +89,14 @@ def test_points_of_neighbours_do_not_make_up_for_each_other() -> None:
 
 def test_an_empty_column() -> None:
     assert nanoseconds([]).tolist() == []
+
+
+@pytest.mark.parametrize("count", [4309, 100_000])
+def test_numbers_of_thousands_of_digits_do_not_stop_the_run(count: int) -> None:
+    """Python refuses to convert more than 4300 digits at once."""
+    assert nanoseconds_of(b"9" * count) is None
+    assert nanoseconds_of(b"12." + b"0" * count) == 12_000
+    assert nanoseconds_of(b"12.0005" + b"0" * count) == 12_000  # a tie: to even
+    assert nanoseconds_of(b"12.0005" + b"0" * count + b"1") == 12_001
+    assert nanoseconds_of(b"12.0014" + b"9" * count) == 12_001
+    assert nanoseconds([b"1.5", b"0." + b"3" * count, b"7" * count]).tolist() == [1500, 333, NULL]

@@ -88,10 +88,34 @@ def test_agreement_is_silent_and_contradiction_is_not() -> None:
     metadata = {"distributedInfo": {"rank": 3}}
     assert ranks.find("rank3.json", metadata, manifest=3).notes == ()
     (note,) = ranks.find("rank4.json", metadata, manifest=5).notes
-    assert (note.code, note.severity) == ("rank-contradiction", "info")
+    assert (note.code, note.severity) == ("rank-contradiction", "warning")
     assert "rank 3" in note.sentence
     assert "manifest says 5" in note.sentence
     assert "file name says 4" in note.sentence
+
+
+@pytest.mark.parametrize(
+    ("path", "told", "severity"),
+    [
+        ("rank4.json", {}, "info"),
+        ("x.json", {"labelled": 4}, "info"),
+        ("x.json", {"manifest": 4}, "warning"),
+        ("x.json", {"user": 4}, "warning"),
+        ("rank4.json", {"manifest": 3}, "info"),
+    ],
+)
+def test_what_a_manifest_or_a_person_said_of_a_file_is_not_passed_over(
+    path: str, told: dict[str, int], severity: str
+) -> None:
+    (note,) = ranks.find(path, {"distributedInfo": {"rank": 3}}, **told).notes
+    assert (note.code, note.severity) == ("rank-contradiction", severity)
+
+
+def test_a_rank_beyond_the_world() -> None:
+    for rank, size, codes in ((7, 8, []), (8, 8, ["rank-beyond-world"]), (7, None, [])):
+        info = {"rank": rank} | ({} if size is None else {"world_size": size})
+        found = ranks.find("x.json", {"distributedInfo": info})
+        assert [note.code for note in found.notes] == codes
 
 
 def test_unknown_rank_is_a_note_that_names_the_file() -> None:

@@ -2,25 +2,34 @@
 
 from __future__ import annotations
 
+import gzip
 import json
+import os
+import pickle
 import shutil
+import threading
 import zipfile
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 
 from diagnose import readers
 from diagnose.errors import (
+    DamagedInputError,
+    DecompressionBombError,
     EmptyInputError,
     InputError,
     InputNotFoundError,
     InputTooLargeError,
+    InternalReadError,
     NotATraceError,
     UsageError,
 )
 from diagnose.readers import parallel
+from diagnose.readers.kineto.reader import KinetoReader
 from diagnose.schema import TABLES, Detail
 from diagnose.trace import Trace
 from tests.builder import TraceBuilder, build_trace, metadata
@@ -88,6 +97,30 @@ def test_a_damaged_rank_does_not_stop_the_others(tmp_path: Path) -> None:
     assert set(errors) == {"empty-file", "not-a-trace"}
     assert "rank00001" in errors["empty-file"].sentence
     assert "rank00002" in errors["not-a-trace"].sentence
+
+
+def test_a_bomb_or_an_endless_event_among_the_ranks_does_not_stop_the_others(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("diagnose.readers.kineto.chunks.BOMB_BYTES", 4 << 20)
+    small(0).write(tmp_path)
+    bomb = gzip.compress(b'{"traceEvents": [' + b" " * (16 << 20))
+    (tmp_path / "rank00001.trace.json.gz").write_bytes(bomb)
+    with zipfile.ZipFile(tmp_path / "more.zip", "w", zipfile.ZIP_DEFLATED) as archive:
+        archive.writestr("rank00002.trace.json", b'{"a": "' + b"x" * (16 << 20))
+        archive.writestr("rank00003.trace.json", small(3).text())
+    trace = readers.read(tmp_path)
+    assert [source.rank for source in trace.sources] == [0, 3]
+    errors = [note for note in trace.notes if note.severity == "error"]
+    assert [note.code for note in errors] == ["bomb", "bomb"]
+    assert {name for name in ("rank00001", "rank00002") for e in errors if name in e.sentence} == {
+        "rank00001",
+        "rank00002",
+    }
+    with pytest.raises(DecompressionBombError, match="rank00001") as caught:
+        readers.read(tmp_path / "rank00001.trace.json.gz")
+    again = pickle.loads(pickle.dumps(caught.value))
+    assert (type(again), str(again)) == (DecompressionBombError, str(caught.value))
 
 
 def test_if_nothing_can_be_read_the_first_error_is_raised(tmp_path: Path) -> None:
@@ -284,3 +317,69 @@ def test_progress_adds_up_to_the_stored_bytes(recordings: Path) -> None:
     stored = sum(path.stat().st_size for path in (recordings / "healthy").glob("*.trace.json.gz"))
     assert sum(seen) == stored
     assert min(seen) >= 0
+
+
+def test_a_defect_of_ours_in_one_file_does_not_take_the_others(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    small(0).write(tmp_path, "rank0.json")
+    bad = small(1).write(tmp_path, "rank1.json")
+    read = KinetoReader.read
+
+    def failing(self: KinetoReader, stream: Any, path: str, options: Any) -> Any:
+        if path.endswith("rank1.json"):
+            raise ValueError("nobody expected this")
+        return read(self, stream, path, options)
+
+    monkeypatch.setattr(KinetoReader, "read", failing)
+    trace = readers.read(tmp_path)
+    assert [source.rank for source in trace.sources] == [0]
+    (note,) = [note for note in trace.notes if note.code == "internal"]
+    assert note.severity == "error"
+    assert "ValueError: nobody expected this" in note.sentence
+    assert "report" in note.sentence
+    with pytest.raises(InternalReadError) as caught:
+        readers.read(bad)
+    assert caught.value.exit_status == 3
+    assert isinstance(caught.value.__cause__, ValueError)
+
+
+def test_a_pipe_in_a_folder_is_left_out_and_does_not_hang(tmp_path: Path) -> None:
+    small(1).write(tmp_path, "rank1.json")
+    os.mkfifo(tmp_path / "rank0.json")
+    for given in (tmp_path, f"{tmp_path}/*.json"):
+        trace = readers.read(given)
+        assert [source.rank for source in trace.sources] == [1]
+        assert [note.code for note in trace.notes if "rank0.json" in note.sentence] == [
+            "not-a-file"
+        ]
+
+
+def test_a_pipe_that_is_named_is_read(tmp_path: Path) -> None:
+    content = Path(small(1).write(tmp_path, "rank1.json")).read_bytes()
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    writer = threading.Thread(target=pipe.write_bytes, args=(content,))
+    writer.start()
+    trace = readers.read(pipe)
+    writer.join()
+    assert [source.rank for source in trace.sources] == [1]
+
+
+@pytest.mark.parametrize(
+    ("content", "error", "words"),
+    [
+        (gzip.compress(b""), EmptyInputError, "no byte"),
+        (gzip.compress(b"")[:5], DamagedInputError, "before any of its text"),
+        (b"  \n ", EmptyInputError, "nothing but blanks"),
+        (gzip.compress(b"a" * 257 + b"ustar" + b"\0" * 250), NotATraceError, "tar archive"),
+    ],
+)
+def test_nothing_inside_is_told_as_what_it_is(
+    tmp_path: Path, content: bytes, error: type[InputError], words: str
+) -> None:
+    path = tmp_path / "rank0.json"
+    path.write_bytes(content)
+    with pytest.raises(error, match=words) as caught:
+        readers.read(path)
+    assert caught.value.hint
