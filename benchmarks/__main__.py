@@ -18,7 +18,7 @@ from typing import Any
 
 from benchmarks import interval_algebra, results
 from benchmarks.candidates import Candidate, Input, candidates, overlap_answer
-from benchmarks.environments import PINS, WORK, python_of, versions
+from benchmarks.environments import PINS, WORK, compile_packages, python_of, versions
 from benchmarks.measure import CommandFailedError, Cost, measure
 from benchmarks.tile import Tiled, tile
 
@@ -102,6 +102,7 @@ def main() -> int:
     if num_intervals is None:
         num_intervals = 1_000_000 if options.quick else 10_000_000
     WORK.mkdir(parents=True, exist_ok=True)
+    compile_packages(sys.executable)
     who = [c for c in candidates() if not options.only or c.key in options.only.split(",")]
     document: dict[str, Any] = {
         "date": datetime.date.today().isoformat(),
@@ -124,6 +125,15 @@ def main() -> int:
     (RESULTS / f"{options.name}.json").write_text(json.dumps(document, indent=1) + "\n")
     (RESULTS / f"{options.name}.md").write_text(text)
     print(text)
+    missing = [
+        f"{source.key}: {candidate.key}"
+        for source, found in measured
+        for candidate in who
+        if candidate.key not in {row.candidate for row in found}
+    ]
+    if missing:
+        print(f"error: no figures of {', '.join(missing)}; see above", file=sys.stderr)
+        return 1
     if options.readme:
         _write_readme(f"{_heading(document)}\n\n{results.summary(measured, compared)}")
     return 0

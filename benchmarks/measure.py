@@ -93,7 +93,11 @@ def measure(command: Sequence[str], *, timeout_s: float) -> Cost:
         errors.seek(0)
         if late or process.returncode != 0:
             lines = errors.read().decode(errors="replace").strip().splitlines()
-            reason = f"took more than {timeout_s:.0f} s" if late else (lines or ["no message"])[-1]
+            reason = (
+                f"took more than {timeout_s:.0f} s"
+                if late
+                else (lines or [f"exit status {process.returncode} and no message"])[-1]
+            )
             raise CommandFailedError(f"{' '.join(command[:4])} ...: {reason}")
         return Cost(
             cpu_s=usage.ru_utime + usage.ru_stime,

@@ -132,12 +132,12 @@ def summary(
                 beside(_times(row.less_memory), row.less_memory, aim.less_memory, at_most=False),
                 beside(f"{row.peak_mib:,.0f}", row.peak_mib, aim.peak_mib, at_most=True),
             )
-            lines.append(f"| {size}: {row.label} | {' | '.join(cells)} |")
+            lines.append(f"| {row.label}, {size} | {' | '.join(cells)} |")
         others = [row for row in found if row.candidate in OTHERS]
         if others:
             cpu_s = _number(min(row.cpu_s for row in others))
             peak = min(row.peak_mib for row in others)
-            lines.append(f"| {size}: HTA, load and overlap | {cpu_s} | - | - | - | {peak:,.0f} |")
+            lines.append(f"| HTA: load and overlap, {size} | {cpu_s} | - | - | - | {peak:,.0f} |")
     for entry in intervals:
         shown = beside(
             _times(entry["less_cpu"]), entry["less_cpu"], INTERVALS.less_cpu, at_most=False

@@ -39,6 +39,10 @@ REPORT: Mapping[str, Request] = {
     "steps": Request("overlap", {"by": "step"}),
     "breakdown": Request("breakdown"),
     "collectives": Request("collective_sizes"),
+    "ranks": Request("ranks"),
+    "stragglers": Request("stragglers"),
+    "waiting": Request("waiting", {"by": "rank"}),
+    "waiting_steps": Request("waiting", {"by": "step"}),
 }
 """What the reports draw."""
 

@@ -22,6 +22,8 @@ WIDTH = 100
 LAST_SECTION = "Collectives"
 """The picture ends before the section of this name, so that the README stays one screen."""
 
+# Without it some renderers drop the spaces that a line begins with, and columns move.
+_SPACES = ("<svg ", '<svg xml:space="preserve" ')
 _FONTS = re.compile(r"\s*@font-face \{.*?\}", re.DOTALL)
 
 
@@ -52,7 +54,7 @@ def main() -> None:
     console = Console(record=True, width=WIDTH, file=io.StringIO(), force_terminal=True)
     console.print(shown(printed()))
     picture = console.export_svg(title="diagnose report", unique_id="report")
-    TARGET.write_text(_FONTS.sub("", picture), encoding="utf-8")
+    TARGET.write_text(_FONTS.sub("", picture).replace(*_SPACES, 1), encoding="utf-8")
 
 
 if __name__ == "__main__":

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Container, Iterable
 from dataclasses import dataclass
 from typing import Any
 
@@ -16,8 +16,11 @@ from diagnose.reporters._places import Places
 from diagnose.reporters._plain import plain, shorten_path
 from diagnose.reporters._sheet import Sheet
 from diagnose.reporters._software import software
+from diagnose.reporters._verdict import straggler_sentences
 from diagnose.trace import Note, Severity, Source, Trace
 
+ACROSS = frozenset({"ranks", "stragglers", "waiting", "waiting_steps"})
+"""Tables that need several ranks: what is missing of them is one sentence."""
 _PATH_WIDTH = 70
 _SENTENCE_WIDTH = 600
 
@@ -43,6 +46,8 @@ class Document:
     about: tuple[str, ...]
     verdict: Verdict
     reasons: tuple[Remark, ...]
+    across: tuple[str, ...]
+    """What is said across ranks, under a heading of its own."""
     sheets: tuple[Sheet, ...]
     missing: tuple[str, ...]
     notes: tuple[Remark, ...]
@@ -65,8 +70,9 @@ def document(diagnosis: Diagnosis, *, unicode: bool) -> Document:
         about=about(diagnosis, unicode=unicode),
         verdict=quality.verdict,
         reasons=remarks(trace, quality.reasons, unicode=unicode),
+        across=tuple(_across(diagnosis, unicode=unicode)),
         sheets=tuple(sheets),
-        missing=tuple(_missing(diagnosis, unicode=unicode)),
+        missing=tuple(unavailable_sentences(diagnosis, without=ACROSS, unicode=unicode)),
         notes=remarks(trace, trace.notes, unicode=unicode),
     )
 
@@ -147,7 +153,25 @@ def said(trace: Trace, note: Note) -> str:
     return f"{source.label}: {note.sentence.removeprefix(f'{source.path}: ')}"
 
 
-def _missing(diagnosis: Diagnosis, *, unicode: bool) -> Iterable[str]:
-    for name, reason in diagnosis.unavailable.items():
-        said = f"{name}: not available. {reason.because} {reason.remedy}".strip()
+def _across(diagnosis: Diagnosis, *, unicode: bool) -> Iterable[str]:
+    """Who is late, or in one sentence why that cannot be said; nothing for a job of one rank."""
+    stragglers = diagnosis.tables.get("stragglers")
+    if stragglers is not None:
+        for sentence in straggler_sentences(diagnosis.trace, stragglers):
+            yield plain(sentence, _SENTENCE_WIDTH, unicode=unicode)
+        return
+    reason = diagnosis.unavailable.get("stragglers")
+    alone = all(source.world_size == 1 for source in diagnosis.trace.sources)
+    if reason is not None and diagnosis.trace.gpus and not alone:
+        said = f"Not available because {reason.because}: {reason.remedy}."
         yield plain(said, _SENTENCE_WIDTH, unicode=unicode)
+
+
+def unavailable_sentences(
+    diagnosis: Diagnosis, *, unicode: bool, without: Container[str] = ()
+) -> Iterable[str]:
+    """What could not be determined, why, and how to record it."""
+    for name, reason in diagnosis.unavailable.items():
+        if name not in without:
+            said = f"{name}: not available. {reason.because} {reason.remedy}".strip()
+            yield plain(said, _SENTENCE_WIDTH, unicode=unicode)

@@ -102,7 +102,7 @@ def _sheet(diagnosis: Diagnosis, table: Table, by: str, scale: Scale, page: Page
         figures.append(time(table, "busy_ns", "busy", scale, spare=1))
     if by in ("rank", "step"):
         figures.append(time(table, "idle_ns", "idle", scale))
-    footnotes: tuple[str, ...] = (WAITING,)
+    footnotes: tuple[str, ...] = (*places.footnotes, WAITING)
     if (table["uncertain_ns"] > 0).any():
         footnotes += (IN_DOUBT,)
         figures.append(time(table, "uncertain_ns", "in doubt", scale))

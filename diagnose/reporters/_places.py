@@ -10,6 +10,10 @@ from diagnose.schema import NULL
 from diagnose.trace import Trace
 
 _FILE_WIDTH = 24
+INCOMPLETE = (
+    "!: events of this file were lost: times of work are lower bounds, idle an upper bound; do not "
+    "use its steps (see the notes)."
+)
 _NAME_WIDTH = 24
 
 
@@ -32,14 +36,21 @@ class Places:
         self._ambiguous = None in seen or any(count > 1 for count in seen.values())
         self._trace = trace
         self._unicode = unicode
-        self._files = telling_apart([source.path for source in trace.sources])
+        files = telling_apart([source.path for source in trace.sources])
+        self._files = [
+            file if source.process is None else f"{file} {source.process}"
+            for file, source in zip(files, trace.sources, strict=True)
+        ]
+        all_there = all(source.complete for source in trace.sources)
+        self.footnotes: tuple[str, ...] = () if all_there else (INCOMPLETE,)
         self.headings: tuple[Heading, ...] = (Heading("rank"), Heading("GPU"))
         if self._ambiguous:
             self.headings += (Heading("file", left=True),)
 
     def cells(self, source: int, device: int) -> tuple[str, ...]:
         rank = self._trace.sources[source].rank
-        cells: tuple[str, ...] = ("-" if rank is None else str(rank), str(device))
+        mark = "" if self._trace.sources[source].complete else "!"
+        cells: tuple[str, ...] = (("-" if rank is None else str(rank)) + mark, str(device))
         if self._ambiguous:
             cells += (shorten_middle(self._files[source], _FILE_WIDTH, unicode=self._unicode),)
         return cells

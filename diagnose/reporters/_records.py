@@ -40,6 +40,12 @@ def microseconds(nanoseconds: int) -> str | None:
     return f"{'-' if nanoseconds < 0 else ''}{whole}{fraction}"
 
 
+def microseconds_raw(nanoseconds: int) -> msgspec.Raw | None:
+    """The same as a number for JSON and CSV."""
+    decimal = microseconds(nanoseconds)
+    return None if decimal is None else msgspec.Raw(decimal.encode())
+
+
 def values(table: Table, column: str) -> list[Any]:
     """A column for JSON: times as decimals in microseconds, text decoded, null as None.
 
@@ -49,8 +55,7 @@ def values(table: Table, column: str) -> list[Any]:
         times = table[column]
         if times.dtype.kind == "f":
             times = np.where(np.isnan(times), NULL, np.rint(np.nan_to_num(times))).astype(np.int64)
-        decimals = (microseconds(value) for value in times.tolist())
-        return [None if d is None else msgspec.Raw(d.encode()) for d in decimals]
+        return [microseconds_raw(value) for value in times.tolist()]
     described = table.schema.column(column)
     if described.text:
         return list(table.texts(column))
@@ -73,6 +78,19 @@ def step_names(trace: Trace, table: Table) -> list[str | None]:
 def paths(trace: Trace, table: Table) -> list[str]:
     """For each row the file that it is from."""
     return [trace.sources[source].path for source in table["source"].tolist()]
+
+
+def places(trace: Trace, table: Table) -> list[Record]:
+    """For each row whose GPU it is about, and the file that it is from."""
+    rows = zip(table["source"].tolist(), table["device"].tolist(), strict=True)
+    return [
+        {
+            "rank": trace.sources[source].rank,
+            "device": device,
+            "source": trace.sources[source].path,
+        }
+        for source, device in rows
+    ]
 
 
 def encode(document: Record) -> str:

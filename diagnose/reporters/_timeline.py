@@ -28,6 +28,7 @@ WAITING = (
     "* includes waiting for late ranks: an upper bound of what communication itself costs. "
     "hidden + exposed = communication."
 )
+LATE = "waiting: the part of exposed that waits for late ranks; the rest moves bytes."
 IN_DOUBT = "in doubt: time of operations whose class is likely, not certain."
 
 
@@ -39,7 +40,7 @@ def gpus(diagnosis: Diagnosis, scale: Scale, places: Places) -> Sheet:
     rows = [
         (*places.blank(label), *cells) for label, cells in zip(SPREAD, summary, strict=False)
     ] + rows_of(table, figures, chosen, places)
-    footnotes = [WAITING]
+    footnotes = [*places.footnotes, WAITING]
     if any(figure.heading.label == "in doubt" for figure in figures):
         footnotes.append(IN_DOUBT)
     title = "GPUs"
@@ -55,6 +56,7 @@ def _gpu_figures(diagnosis: Diagnosis, table: Table, scale: Scale) -> list[Figur
         time(table, "communication_ns", "comm.", scale),
         time(table, "overlapped_ns", "hidden", scale, spare=1),
         time(table, "exposed_communication_ns", "exposed*", scale),
+        *_waiting(diagnosis.tables.get("waiting"), table, scale, spare=3),
         share(table, "overlap_pct", "hidden", "% of comm."),
         share(table, "overlap_of_compute_pct", "beside comm.", "% of compute", spare=2),
     ]
@@ -67,6 +69,18 @@ def _gpu_figures(diagnosis: Diagnosis, table: Table, scale: Scale) -> list[Figur
     if (table["uncertain_ns"] > 0).any():
         figures.append(time(table, "uncertain_ns", "in doubt", scale))
     return figures
+
+
+def _waiting(waiting: Table | None, table: Table, scale: Scale, *, spare: int = 0) -> list[Figure]:
+    """The column of waiting, in the order of another table by GPU (and step)."""
+    if waiting is None:
+        return []
+    keys = ("source", "device", "step_row")
+    rows = zip(*(waiting[key].tolist() for key in keys), strict=True)
+    places = {key: row for row, key in enumerate(rows)}
+    asked = zip(*(table[key].tolist() for key in keys), strict=True)
+    values = waiting["waiting_ns"][[places[key] for key in asked]]
+    return [Figure(Heading("waiting", scale.unit, spare=spare), values, scale.show)]
 
 
 def _aligned(breakdown: Table, table: Table, name: str) -> npt.NDArray[Any]:
@@ -86,6 +100,7 @@ def steps(diagnosis: Diagnosis, scale: Scale, places: Places) -> Sheet:
         time(table, "step_ns", "step time", scale),
         time(table, "communication_ns", "comm.", scale, spare=2),
         time(table, "exposed_communication_ns", "exposed*", scale),
+        *_waiting(diagnosis.tables.get("waiting_steps"), table, scale),
         share(table, "overlap_pct", "hidden", "% of comm."),
         time(table, "idle_ns", "idle", scale),
     ]
@@ -107,8 +122,12 @@ def steps(diagnosis: Diagnosis, scale: Scale, places: Places) -> Sheet:
         tuple(rows),
         bars=(None,) * len(summary) + bars if any(bars) else (),
         bar_label="GPU time",
-        footnotes=_step_footnotes(table),
+        footnotes=(*places.footnotes, *_late_footnote(figures), *_step_footnotes(table)),
     )
+
+
+def _late_footnote(figures: list[Figure]) -> tuple[str, ...]:
+    return (LATE,) if any(figure.heading.label == "waiting" for figure in figures) else ()
 
 
 def _step_footnotes(table: Table) -> tuple[str, ...]:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import numpy as np
+
 from diagnose.analyzers.stragglers import Pattern, StragglerThresholds
-from diagnose.reporters._format import percent
+from diagnose.reporters._format import percent, ranges
 from diagnose.schema import NULL
 from diagnose.trace import Table, Trace
 
@@ -12,17 +14,40 @@ _UNCERTAIN = (
 )
 
 
-def milliseconds(nanoseconds: float) -> str:
+def duration(nanoseconds: float) -> str:
     """A time in a sentence."""
+    if abs(nanoseconds) < 1e6:
+        return f"{nanoseconds / 1e3:.1f} us"
     return f"{nanoseconds / 1e6:.2f} ms"
 
 
 def straggler_sentences(trace: Trace, table: Table) -> list[str]:
-    """One sentence with its evidence for each row of ``stragglers``; one if there is none."""
+    """Each reason of ``stragglers`` with its evidence; ranks that are late together in one."""
     if not len(table):
         share = 100 * StragglerThresholds().min_share
         return [f"No straggler: no rank costs the others {share:g} % of the step time or more."]
+    constant = np.flatnonzero(table["pattern"] == Pattern.CONSTANT).tolist()
+    rest = [row for row in range(len(table)) if row not in constant]
+    first = [_together(table, constant)] if len(constant) > 1 else []
+    alone = constant if len(constant) == 1 else []
+    return first + [_sentence(trace, table, row) for row in alone + rest]
+
+
+def row_sentences(trace: Trace, table: Table) -> list[str]:
+    """One sentence for each row of ``stragglers``."""
     return [_sentence(trace, table, row) for row in range(len(table))]
+
+
+def _together(table: Table, rows: list[int]) -> str:
+    ranks = [int(rank) for rank in table["rank"][rows].tolist()]
+    who = f"{len(ranks):,} sources" if NULL in ranks else f"Ranks {ranges(ranks)}"
+    fewest, steps = int(table["late_steps"][rows].min()), int(table["num_steps"][rows[0]])
+    behind = float(np.nan_to_num(table["behind_per_step_ns"][rows]).max())
+    doubt = "" if table["certain"][rows].all() else _UNCERTAIN
+    return (
+        f"{who} hold the others up together: each late in at least {fewest:,} of {steps:,} steps, "
+        f"by up to {duration(behind)} a step against the middle rank.{doubt}"
+    )
 
 
 def _sentence(trace: Trace, table: Table, row: int) -> str:
@@ -60,10 +85,10 @@ def _who(trace: Trace, table: Table, row: int) -> str:
 
 
 def _lost(table: Table, row: int) -> str:
-    per_step, share = float(table["lost_per_step_ns"][row]), float(table["lost_pct"][row])
-    of = "step time" if per_step == per_step else "window"
-    said = f"{milliseconds(per_step)} a step" if per_step == per_step else "time"
-    return f"{said} ({percent(share)} % of the {of})" if share == share else said
+    per_step, share = float(table["lost_per_step_ns"][row]), percent(float(table["lost_pct"][row]))
+    if per_step != per_step:
+        return f"{share} % of the window"
+    return f"{duration(per_step)} a step ({share} % of the step time)"
 
 
 def _doubt(table: Table, row: int) -> str:

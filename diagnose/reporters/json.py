@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections import defaultdict
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, TextIO
 
 from diagnose import __version__
 from diagnose.reporters import Page, Reporter
+from diagnose.reporters._rank_records import rank_rows, straggler_rows
 from diagnose.reporters._records import MEASURES, Record, encode, paths, records, step_names
 
 if TYPE_CHECKING:
@@ -22,6 +24,7 @@ _NEVER = ("kernel_time_ns",)
 _OF_A_STEP = ("overlap_of_compute_pct", "uncertain_ns")
 GPU_KEYS = {c: k for c, k in MEASURES.items() if c not in (*_STEP_ONLY, *_NEVER)}
 STEP_KEYS = {c: k for c, k in MEASURES.items() if c not in (*_GPU_ONLY, *_NEVER, *_OF_A_STEP)}
+WAITING_KEYS = {"exposed_transfer_ns": "exposed_transfer_us", "waiting_ns": "waiting_us"}
 COLLECTIVE_KEYS = {
     "collective": "collective",
     "bytes": "bytes",
@@ -55,6 +58,8 @@ def report(diagnosis: Diagnosis) -> Record:
         "notes": notes(trace),
         "gpus": _gpus(diagnosis),
         "collectives": _collectives(diagnosis),
+        "ranks": rank_rows(diagnosis),
+        "stragglers": straggler_rows(diagnosis),
         "unavailable": [
             {"table": name, "because": reason.because, "remedy": reason.remedy}
             for name, reason in diagnosis.unavailable.items()
@@ -113,20 +118,25 @@ def _gpus(diagnosis: Diagnosis) -> list[Record]:
     by_step = diagnosis.tables.get("steps")
     if by_step is not None:
         names = step_names(diagnosis.trace, by_step)
-        rows = records(by_step, STEP_KEYS)
+        rows = _with_waiting(by_step, STEP_KEYS, diagnosis.tables.get("waiting_steps"))
         for gpu, in_step, name, row in zip(
             _keys(by_step), (by_step["step_row"] >= 0).tolist(), names, rows, strict=True
         ):
             if in_step:
-                steps[gpu].append({"step": name, **row})
+                complete = diagnosis.trace.sources[gpu[0]].complete
+                steps[gpu].append({"step": name, "complete": complete, **row})
             else:
                 unassigned[gpu] = {k: v for k, v in row.items() if k not in ("step_us", "idle_us")}
-    where, measures = records(table, _WHERE), records(table, GPU_KEYS)
+    where, measures = (
+        records(table, _WHERE),
+        _with_waiting(table, GPU_KEYS, diagnosis.tables.get("waiting")),
+    )
     described = zip(_keys(table), where, paths(diagnosis.trace, table), measures, strict=True)
     return [
         {
             **place,
             "source": path,
+            "complete": diagnosis.trace.sources[gpu[0]].complete,
             **row,
             "num_steps": len(steps[gpu]) if by_step is not None else None,
             "per_step": steps[gpu] if by_step is not None else None,
@@ -134,6 +144,25 @@ def _gpus(diagnosis: Diagnosis) -> list[Record]:
         }
         for gpu, place, path, row in described
     ]
+
+
+def _with_waiting(table: Table, keys: Mapping[str, str], waiting: Table | None) -> list[Record]:
+    """The records of a table, each with its exposed communication divided in two."""
+    rows = records(table, keys)
+    found: dict[tuple[int, ...], Record] = {}
+    if waiting is not None:
+        divided = records(waiting, WAITING_KEYS)
+        found = dict(zip(_places(waiting), divided, strict=True))
+    nothing = dict.fromkeys(WAITING_KEYS.values())
+    return [
+        {**row, **found.get(place, nothing)}
+        for place, row in zip(_places(table), rows, strict=True)
+    ]
+
+
+def _places(table: Table) -> list[tuple[int, ...]]:
+    columns = (table[name].tolist() for name in ("source", "device", "step_row"))
+    return list(zip(*columns, strict=True))
 
 
 def _keys(table: Table) -> list[Key]:

@@ -38,6 +38,8 @@ def render(diagnosis: Diagnosis, out: TextIO, page: Page) -> None:
     lines += [f"{escaped(line)}  " for line in content.about[1:]]
     lines += ["", f"Trace quality: **{content.verdict}**", ""]
     lines += [_remark(remark) for remark in content.reasons]
+    if content.across:
+        lines += ["", "### Across ranks", "", *(f"{escaped(line)}  " for line in content.across)]
     for sheet in content.sheets:
         lines += ["", *_sheet(sheet, page)]
     for sentence in content.missing:

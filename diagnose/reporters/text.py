@@ -34,6 +34,11 @@ def render(diagnosis: Diagnosis, out: TextIO, page: Page) -> None:
     console = console_for(out, page)
     content = document(diagnosis, unicode=page.unicode)
     _top(console, content, page)
+    if content.across:
+        console.print()
+        console.print(Text("Across ranks", style="bold"))
+        for sentence in content.across:
+            wrapped(console, sentence, page)
     for sheet in content.sheets:
         console.print()
         draw(console, sheet, page)

@@ -76,8 +76,5 @@ PENDING = {
     "contention": "the cost of overlap is not analysed yet",
     "report": "the HTML report does not exist yet",
     "mapping": "sampling of sensors does not exist yet",
-    "collectives.last_to_arrive": "ranks are not matched with each other yet",
-    "collectives.transfer_us": "ranks are not matched with each other yet",
-    "collectives.wait_us": "ranks are not matched with each other yet",
 }
 """Expectations that a later analysis has to meet. Reported as skipped, never as passed."""

@@ -2,16 +2,24 @@
 
 from __future__ import annotations
 
+import ast
 import html
 import importlib.util
 import re
 import subprocess
 import sys
+from fnmatch import fnmatch
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 
 import pytest
+
+from diagnose import engine
+from diagnose.analysis import Unavailable
+from diagnose.errors import DiagnoseError, InputError
+from diagnose.trace import Table
+from tests.builder import TraceBuilder, build_trace
 
 LINK = re.compile(
     r"(?<!!)\[[^\]]+\]\(([^)\s]+)\)|!\[[^\]]*\]\(([^)\s]+)\)|<img[^>]*src=\"([^\"]+)\""
@@ -74,6 +82,98 @@ def test_schema_page_names_every_column(root: Path) -> None:
         for column in table.columns:
             assert f"| `{column.name}` |" in section
             assert column.meaning.replace("|", "\\|") in section
+
+
+def test_the_measure_in_contributing_works(root: Path) -> None:
+    page = (root / "CONTRIBUTING.md").read_text(encoding="utf-8")
+    [code] = re.findall(r"```python\n(.*?)```", page, re.DOTALL)
+    module: dict[str, Any] = {}
+    exec(compile(code, "CONTRIBUTING.md", "exec"), module)
+    [analyzer] = module["ANALYZERS"]
+    builder = TraceBuilder(rank=0, world_size=2)
+    builder.kernel("gemm", 10, 50, launch=5)
+    builder.kernel("gemm", 70, 20, launch=6)
+    table = engine.run(analyzer, build_trace(builder))
+    assert isinstance(table, Table)
+    assert table["duration_ns"].tolist() == [50_000]
+    nothing = engine.run(analyzer, build_trace(TraceBuilder(rank=0, world_size=2)))
+    assert isinstance(nothing, Unavailable)
+
+
+def test_the_measure_in_contributing_is_clean(root: Path, tmp_path: Path) -> None:
+    page = (root / "CONTRIBUTING.md").read_text(encoding="utf-8")
+    [code] = re.findall(r"```python\n(.*?)```", page, re.DOTALL)
+    (tmp_path / "longest_operation.py").write_text(code, encoding="utf-8")
+    mypy = [sys.executable, "-m", "mypy", "--strict", str(tmp_path / "longest_operation.py")]
+    result = subprocess.run(mypy, cwd=root, capture_output=True, text=True, timeout=300)
+    assert result.returncode == 0, result.stdout
+
+
+def test_architecture_names_what_is_there(root: Path) -> None:
+    page = (root / "docs/architecture.md").read_text(encoding="utf-8")
+    code = root / "diagnose"
+    section = page.split("## Where is what\n", 1)[1].split("\n## ", 1)[0]
+    missing, seen = [], 0
+    for line in section.splitlines():
+        places, _, rest = line.strip("| ").partition("|")
+        found = re.findall(r"`([\w/.]+(?:/|\.py|\.toml))`", places)
+        seen += len(found)
+        missing += [place for place in found if not (code / place).exists()]
+        for name in re.findall(r"`([\w/]+(?:/|\.py))`", rest) if found else []:
+            if not (code / found[0].rsplit("/", 1)[0] / name).exists():
+                missing.append(f"{found[0]}: {name}")
+    assert seen > 8, "the table is not found any more"
+    assert not missing
+
+
+def test_every_layer_is_in_the_architecture(root: Path) -> None:
+    page = (root / "docs/architecture.md").read_text(encoding="utf-8")
+    section = page.split("## Layers\n", 1)[1].split("\n## ", 1)[0]
+    modules = {path.stem for path in (root / "diagnose").iterdir() if path.suffix == ".py"}
+    modules |= {path.parent.name for path in (root / "diagnose").glob("*/__init__.py")}
+    listed = set(re.findall(r"`(\w+)`", section))
+    assert {name for name in modules if not name.startswith("_")} - listed == set()
+
+
+def test_every_page_is_linked_from_the_readme(root: Path) -> None:
+    readme = (root / "README.md").read_text(encoding="utf-8")
+    linked = set(re.findall(r"\]\((docs/[\w-]+\.md)\)", readme))
+    assert linked == {f"docs/{page.name}" for page in (root / "docs").glob("*.md")}
+
+
+def _note_codes(root: Path) -> set[str]:
+    """Every code that the package puts on a note; a part that is computed is left open."""
+    codes = set()
+    for path in (root / "diagnose").rglob("*.py"):
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.Call) and getattr(node.func, "id", "") == "Note":
+                named = [word.value for word in node.keywords if word.arg == "code"]
+                code = ast.unparse((node.args or named)[0])
+                codes.add(re.sub(r"\{[^}]*\}", "*", code.strip("f").strip("'\"")))
+    return codes
+
+
+def test_every_note_is_explained(root: Path) -> None:
+    page = (root / "docs/reading-traces.md").read_text(encoding="utf-8")
+    rows = re.findall(r"^\| (`[a-z`, -]+`) \|", page, re.MULTILINE)
+    explained = {code for row in rows for code in re.findall(r"`([a-z-]+)`", row)}
+    given = _note_codes(root)
+    errors = {kind.code for kind in _kinds_of(InputError)}
+    plain = {code for code in given if re.fullmatch(r"[a-z-]+", code)}
+    assert len(plain) > 20, "the search finds nothing any more"
+    assert plain - explained == set(), "add them to docs/reading-traces.md"
+    assert errors - explained == set(), "a file that is left out gets its error's code"
+    families = [code for code in given if "*" in code]
+    unknown = {
+        code
+        for code in explained - plain - errors
+        if not any(fnmatch(code, family) for family in families)
+    }
+    assert unknown == set(), "docs/reading-traces.md explains what is never said"
+
+
+def _kinds_of(error: type[DiagnoseError]) -> list[type[DiagnoseError]]:
+    return [error, *(kind for below in error.__subclasses__() for kind in _kinds_of(below))]
 
 
 def _drawn(picture: str) -> list[str]:

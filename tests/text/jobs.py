@@ -25,15 +25,15 @@ def _rank(rank: int, late: int = 0) -> TraceBuilder:
     return builder
 
 
-def two_ranks() -> Trace:
-    """Rank 1 computes 10 us longer, so its all-reduce starts later and is shorter.
+def two_ranks(late: int = 10) -> Trace:
+    """Rank 1 computes 10 us (``late``) longer, so its all-reduce starts later and is shorter.
 
     Window [5, 315) = 310. Compute 10 + 3 x 60 = 190 and 220; communication 150
     and 120; hidden 60 on both, 40 and 50 % of it, 31.6 and 27.3 % of compute; exposed
     90 and 60; idle [15,20), [115,120), [215,220) = 15; copies alone 15.
     Step times of 8 and 9: 100, of which 5 idle and 5 copy.
     """
-    return build_trace(_rank(0), _rank(1, late=10))
+    return build_trace(_rank(0), _rank(1, late=late))
 
 
 def unknown_ranks() -> Trace:

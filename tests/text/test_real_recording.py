@@ -111,8 +111,8 @@ def test_the_text_shows_these_figures(printed, counted):
         assert row[4] == ms(step.get("step_ns"))
         assert row[5] == ms(step["communication_ns"])
         assert row[6] == ms(step["exposed_communication_ns"])
-        assert row[7] == pct(step["overlapped_ns"], step["communication_ns"])
-        assert row[8] == ms(step.get("idle_ns"))
+        assert row[8] == pct(step["overlapped_ns"], step["communication_ns"])
+        assert row[9] == ms(step.get("idle_ns"))
 
 
 def test_it_says_that_waiting_is_included(printed):

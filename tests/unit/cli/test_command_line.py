@@ -20,7 +20,7 @@ from diagnose.cli._output import deliver, page_for
 from diagnose.errors import InputNotFoundError, UsageError
 from tests.builder import TraceBuilder
 
-VERBS = sorted(engine.discover("diagnose.cli", "COMMAND"))
+VERBS = sorted(name.replace("_", "-") for name in engine.discover("diagnose.cli", "COMMAND"))
 COMMAND = [sys.executable, "-c", "from diagnose.cli import main; main()"]
 
 
@@ -34,7 +34,8 @@ def trace_file(tmp_path):
 
 
 def test_the_verbs():
-    assert VERBS == ["info", "overlap", "ranks", "report"]
+    expected = ["compare", "critical-path", "info", "overlap", "ranks", "report", "stalls"]
+    assert expected == VERBS
 
 
 @pytest.mark.parametrize("verb", VERBS)

@@ -1,0 +1,37 @@
+"""What stall causes are called in a report."""
+
+from __future__ import annotations
+
+from diagnose.analyzers._idle_causes.causes import Cause
+
+CAUSE_LABELS = {
+    Cause.HOST_SYNC: "host synchronisation",
+    Cause.DATA_LOADING: "data loading",
+    Cause.ALLOCATION: "allocation",
+    Cause.GARBAGE_COLLECTION: "garbage collection",
+    Cause.LOCK: "lock",
+    Cause.PYTHON: "Python between operators",
+    Cause.HOST_OP: "host busy in operators",
+    Cause.LAUNCH_LATENCY: "launch latency",
+    Cause.STREAM_WAIT: "wait for another stream",
+    Cause.COPY_WAIT: "wait for a copy",
+    Cause.SWITCH: "switch between kernels",
+    Cause.LAUNCHED_BEFORE_WINDOW: "launch not recorded",
+    Cause.WINDOW_EDGE: "edge of the window",
+    Cause.UNEXPLAINED: "unexplained",
+    Cause.GRAPH_PAUSE: "pause in a CUDA graph",
+    Cause.COPY_HTOD_PAGEABLE: "copy from pageable memory",
+    Cause.COPY_HTOD_PINNED: "copy from pinned memory",
+    Cause.COPY_HTOD: "copy from the host",
+    Cause.COPY_DTOH: "copy to the host",
+    Cause.COPY_DTOD: "copy within the GPU",
+    Cause.COPY_OTHER: "another copy",
+    Cause.FILL: "fill",
+}
+FIRST_COPY = Cause.COPY_HTOD_PAGEABLE
+"""From here on a cause is a copy or fill that ran alone: the GPU was not idle."""
+
+
+def cause_label(name: str) -> str:
+    """The label of a cause by its name, as ``host_sync``."""
+    return CAUSE_LABELS[Cause[name.upper()]]
