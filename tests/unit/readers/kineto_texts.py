@@ -92,7 +92,8 @@ def as_kineto(events: list[dict[str, Any]], head: dict[str, Any] | None = None) 
     """Kineto's own layout: two spaces, phase and category on the first line of an event."""
     written = []
     for event in events:
-        lines, line = [], []
+        lines: list[str] = []
+        line: list[str] = []
         for key, value in event.items():
             if key in ("ts", "args") and line:
                 lines.append(", ".join(line))

@@ -276,6 +276,12 @@ def test_a_file_is_closed_when_its_stream_is_dropped(tmp_path: Path) -> None:
         del stream
     assert opened
     assert all(file.closed for file in opened)
+    opened.clear()
+    for _, kept in open_streams(path, opener):
+        kept.read(10)
+        kept.close()
+        assert all(file.closed for file in opened)
+        assert kept.read(10) == b""
 
 
 @pytest.mark.parametrize(

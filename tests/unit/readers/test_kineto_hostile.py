@@ -78,13 +78,12 @@ FILES = {
 }
 
 
-@pytest.mark.parametrize("detail", [Detail.GPU, Detail.ALL])
 @pytest.mark.parametrize("part", REPEATED, ids=ascii)
-def test_repeated_without_end(part: bytes, detail: Detail) -> None:
+def test_repeated_without_end(part: bytes) -> None:
     begin = time.process_time()
-    raw = read(BEFORE + times(part) + AFTER, detail)
-    # The slowest needs 2 s; one that looks at the rest of the text from each place needs minutes.
-    assert time.process_time() - begin < 15
+    raw = read(BEFORE + times(part) + AFTER)
+    # The slowest needs 1 s; one that looks at the rest of the text from each place needs minutes.
+    assert time.process_time() - begin < 8
     assert raw.gpu["correlation"][0] == 1
     assert codes(raw)
 
@@ -93,7 +92,7 @@ def test_repeated_without_end(part: bytes, detail: Detail) -> None:
 def test_one_odd_event(name: str) -> None:
     begin = time.process_time()
     raw = read(BEFORE + ONCE[name] + AFTER)
-    assert time.process_time() - begin < 15
+    assert time.process_time() - begin < 8
     numbers = raw.gpu["correlation"].tolist()
     assert (numbers[0], numbers[-1], numbers.count(1)) == (1, 1, 2)
 
@@ -109,7 +108,7 @@ def test_odd_files(name: str) -> None:
         refusal = ""
         assert raw.gpu["correlation"].tolist() == [1] or codes(raw)
     assert len(refusal) < 300
-    assert time.process_time() - begin < 15
+    assert time.process_time() - begin < 8
 
 
 def test_memory_does_not_grow_with_what_is_skipped(monkeypatch: pytest.MonkeyPatch) -> None:
