@@ -55,7 +55,8 @@ TRANSFER_BANDWIDTH = TableSchema(
 def transfer_bandwidth(trace: Trace, *, link_gb_per_s: float | None = None) -> Table | Unavailable:
     """Bus bandwidth of the transfer part against message size.
 
-    ``link_gb_per_s``: nominal rate of the link, 10^9 bytes/s in one direction.
+    ``link_gb_per_s``: nominal rate of the link, 10^9 bytes/s in one direction; if not
+    given, the least that an environment file of the recording names under this key.
     Unavailable where no collective with a known size was matched across GPUs.
     """
     if link_gb_per_s is not None and not link_gb_per_s > 0:
@@ -74,7 +75,14 @@ def transfer_bandwidth(trace: Trace, *, link_gb_per_s: float | None = None) -> T
             "no matched collective says its size",
             "record with record_shapes=True and PyTorch 2.1 or newer",
         )
-    return _by_size(trace, once, link_gb_per_s)
+    return _by_size(trace, once, link_gb_per_s or _link_of_environment(trace))
+
+
+def _link_of_environment(trace: Trace) -> float | None:
+    """The least ``link_gb_per_s`` that an environment file names: the slowest link decides."""
+    named = [source.environment.get("link_gb_per_s") for source in trace.sources]
+    rates = [float(rate) for rate in named if isinstance(rate, (int, float)) and rate > 0]
+    return min(rates, default=None)
 
 
 def _by_size(trace: Trace, once: Table, link: float | None) -> Table:

@@ -377,6 +377,16 @@ def test_bandwidth_by_size_against_best_and_link() -> None:
     assert table["of_best_pct"][0] == pytest.approx(100)
     assert table["of_link_pct"][0] == pytest.approx(25)
     assert table["num_collectives"][0] == 4
+    trace = job.trace()
+    assert np.isnan(_table(transfer_bandwidth(trace))["of_link_pct"][0])
+    # The slowest link that an environment file names: 104.8576 of 209.7152 GB/s.
+    rates = (419.4304, 209.7152)
+    sources = [
+        replace(source, environment={"link_gb_per_s": rate})
+        for source, rate in zip(trace.sources, rates, strict=True)
+    ]
+    named = _table(transfer_bandwidth(replace(trace, sources=tuple(sources))))
+    assert named["of_link_pct"][0] == pytest.approx(50)
     assert table["median_transfer_ns"][0] == 100 * US
     with pytest.raises(UsageError):
         transfer_bandwidth(job.trace(), link_gb_per_s=-1)
