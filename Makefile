@@ -4,6 +4,8 @@ TEST_VENV ?= .venv-test
 BENCH_VENV = benchmarks/.work/this
 # A pip constraints file, as .ci/oldest.txt; empty: the newest of everything.
 CONSTRAINTS ?=
+# What the tests that attach to a job need; an installed torch is used as it is.
+TORCH ?= torch==2.13.0
 PYTEST_ARGS ?=
 BENCH_ARGS ?=
 
@@ -14,14 +16,15 @@ SOURCES := $(shell find diagnose dashboard -type f ! -name '*.pyc')
 RUNS_ON_3_9 = diagnose/__init__.py $(wildcard diagnose/agent)
 
 export MAKE_GOAL = $(firstword $(MAKECMDGOALS))
-.PHONY: help demo test lint bench
+.PHONY: help demo test gpu-test lint bench
 .DELETE_ON_ERROR:
 
 help:
-	@echo "make demo    install into $(VENV) and print the reports of two recordings"
-	@echo "make test    install into $(TEST_VENV) and run the tests"
-	@echo "make lint    style, types and layers"
-	@echo "make bench   speed and memory, side by side with HolisticTraceAnalysis"
+	@echo "make demo        install into $(VENV) and print the reports of two recordings"
+	@echo "make test        install into $(TEST_VENV) and run the tests"
+	@echo "make gpu-test    the tests that need a GPU, on the Python given by PYTHON"
+	@echo "make lint        style, types and layers"
+	@echo "make bench       speed and memory, side by side with HolisticTraceAnalysis"
 
 # Demo and benchmark install the package as a user gets it, not the working tree.
 $(VENV)/installed $(BENCH_VENV)/installed: pyproject.toml README.md $(SOURCES)
@@ -34,6 +37,8 @@ $(TEST_VENV)/installed: pyproject.toml $(CONSTRAINTS)
 	@.ci/make-venv $(TEST_VENV)
 	@echo "installing torch-diagnose and its test tools into $(TEST_VENV) ..."
 	@$(TEST_VENV)/bin/python $(PIP_INSTALL) -e '.[dev]'
+	@$(TEST_VENV)/bin/python -c 'import torch' 2>/dev/null || \
+		{ echo "installing $(TORCH) ..."; $(TEST_VENV)/bin/python $(PIP_INSTALL) '$(TORCH)'; }
 	@touch $@
 
 demo: $(VENV)/installed
@@ -43,6 +48,10 @@ demo: $(VENV)/installed
 
 test: $(TEST_VENV)/installed
 	@$(TEST_VENV)/bin/python -m pytest --cov --cov-report=term:skip-covered $(PYTEST_ARGS)
+
+# On a machine with a GPU and torch: uses the Python it is given, installs nothing.
+gpu-test:
+	@$(or $(PYTHON),python3) -m pytest -m gpu --no-header -rA $(PYTEST_ARGS) tests/gpu
 
 lint: $(TEST_VENV)/installed
 	@$(TEST_VENV)/bin/ruff check .

@@ -8,12 +8,17 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from diagnose.in_code import record
     from diagnose.recording import Recording, load
 
 __version__ = "0.1.0"
-__all__ = ["Recording", "__version__", "load"]
+__all__ = ["Recording", "__version__", "load", "record"]
 
-_LAZY = {"load": "diagnose.recording", "Recording": "diagnose.recording"}
+_LAZY = {
+    "load": "diagnose.recording",
+    "Recording": "diagnose.recording",
+    "record": "diagnose.in_code",
+}
 
 
 def __getattr__(name: str) -> Any:

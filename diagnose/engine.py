@@ -34,6 +34,9 @@ class Request(NamedTuple):
     options: Mapping[str, Any] = {}
 
 
+HEAD: Mapping[str, Request] = {"observer_effect": Request("observer_effect")}
+"""What the head of every report says, if it is known. ``diagnose`` always asks for it."""
+
 REPORT: Mapping[str, Request] = {
     "gpus": Request("overlap", {"by": "rank"}),
     "steps": Request("overlap", {"by": "step"}),
@@ -43,6 +46,9 @@ REPORT: Mapping[str, Request] = {
     "stragglers": Request("stragglers"),
     "waiting": Request("waiting", {"by": "rank"}),
     "waiting_steps": Request("waiting", {"by": "step"}),
+    "contention": Request("contention", {"by": "all"}),
+    "balance": Request("overlap_balance"),
+    "power": Request("power_summary"),
 }
 """What the reports draw."""
 
@@ -137,7 +143,7 @@ def diagnose(
     debug: bool = False,
     failed: Callable[[str, Exception], None] | None = None,
 ) -> Diagnosis:
-    """Run each requested analysis once.
+    """Run each requested analysis once, and what ``HEAD`` names.
 
     One that crashes is recorded as unavailable with its reason and does not
     stop the others; with ``debug`` the exception is raised instead. ``failed``
@@ -149,7 +155,8 @@ def diagnose(
     tables: dict[str, Table] = {}
     unavailable: dict[str, Unavailable] = {}
     known = analyzers()
-    for name, request in requests.items():
+    at_head = {name: request for name, request in HEAD.items() if request.analyzer in known}
+    for name, request in {**at_head, **requests}.items():
         try:
             result = run(known[request.analyzer], trace, **request.options)
         except Exception as problem:
@@ -159,10 +166,10 @@ def diagnose(
                 failed(name, problem)
             unavailable[name] = _crashed(request.analyzer, problem)
             continue
-        if isinstance(result, Unavailable):
-            unavailable[name] = result
-        else:
+        if not isinstance(result, Unavailable):
             tables[name] = result
+        elif name in requests:  # nobody misses what only the head would say
+            unavailable[name] = result
     return Diagnosis(trace, tables, unavailable)
 
 

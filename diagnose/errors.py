@@ -6,6 +6,21 @@
     ├── UsageError                 the call or the command line is wrong
     ├── UnavailableError           this trace does not hold what the analysis needs
     ├── ExtensionError             a module of the package breaks its contract
+    ├── RecordingError             a window could not be recorded
+    │   ├── OutputError            the folder for the recording cannot be used
+    │   └── AttachError            a process could not be asked to record
+    │       ├── ProcessGoneError   there is no such process, or it ended meanwhile
+    │       ├── NoRanksError       no training process was found
+    │       ├── OtherUserError     it belongs to somebody else
+    │       ├── PtraceRefusedError the system forbids it (Yama, container, seccomp)
+    │       ├── ProcessorError     injection is not built for this processor
+    │       ├── NotPythonError     no CPython that this version knows runs in it
+    │       ├── TorchMissingError  PyTorch is not loaded in it
+    │       ├── ProfilerBusyError  the job's own profiler is at work, and wins
+    │       ├── StuckError         its main thread does not come back to Python
+    │       ├── NoStepsError       no optimizer step was seen
+    │       ├── WindowLostError    the window ended early or its trace was lost
+    │       └── AttachTimeoutError it did not answer in time
     └── InputError                 the input cannot be used
         ├── InputNotFoundError     nothing is there
         ├── EmptyInputError        a file without a byte
@@ -114,3 +129,93 @@ class InputTooLargeError(InputError):
     """The columns would exceed the memory limit."""
 
     code = "too-large"
+
+
+class RecordingError(DiagnoseError):
+    """A window could not be recorded; the job goes on as before."""
+
+    code = "recording"
+
+
+class OutputError(RecordingError):
+    """The folder for the recording cannot be written, or is not empty."""
+
+    code = "output"
+
+
+class AttachError(RecordingError):
+    """A process could not be asked to record. Says which (pid, rank) and the remedy."""
+
+    code = "attach"
+
+
+class ProcessGoneError(AttachError):
+    """There is no such process, or it ended meanwhile."""
+
+    code = "no-such-process"
+
+
+class NoRanksError(AttachError):
+    """No training process was found here."""
+
+    code = "no-ranks"
+
+
+class OtherUserError(AttachError):
+    """The process belongs to another user, and this one may not trace it."""
+
+    code = "other-user"
+
+
+class PtraceRefusedError(AttachError):
+    """The system forbids tracing: Yama's scope, a container, seccomp."""
+
+    code = "ptrace-refused"
+
+
+class ProcessorError(AttachError):
+    """Injection is not built for this processor."""
+
+    code = "processor"
+
+
+class NotPythonError(AttachError):
+    """No CPython that this version can enter runs in the process."""
+
+    code = "not-python"
+
+
+class TorchMissingError(AttachError):
+    """PyTorch is not loaded in the process."""
+
+    code = "torch-missing"
+
+
+class ProfilerBusyError(AttachError):
+    """The job's own profiler is at work; it always wins."""
+
+    code = "profiler-busy"
+
+
+class StuckError(AttachError):
+    """The main thread does not come back to Python: blocked in native code, perhaps a hang."""
+
+    code = "main-thread-stuck"
+
+
+class NoStepsError(AttachError):
+    """No optimizer step was seen in the time allowed."""
+
+    code = "no-steps"
+
+
+class WindowLostError(AttachError):
+    """The window ended early, or its trace was lost to another profiler."""
+
+    code = "window-lost"
+
+
+class AttachTimeoutError(AttachError):
+    """The process did not answer in time."""
+
+    code = "timeout"

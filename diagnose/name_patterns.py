@@ -107,7 +107,8 @@ class Pattern:
     """One entry. It matches a whole function name, from any ``::`` on.
 
     ``activity`` belongs to entries of kernels, copies and fills, ``call`` to those
-    of runtime calls, ``communicates`` to those of operators on the host.
+    of runtime calls, ``communicates`` to those of operators on the host, ``family``
+    to those of kernel families.
     """
 
     pattern: str
@@ -119,6 +120,7 @@ class Pattern:
     certain: bool = True
     call: Call | None = None
     communicates: bool = False
+    family: str | None = None
     literal: str = field(default="", repr=False)
 
     @cached_property
@@ -145,6 +147,7 @@ class PatternFile:
     """One spelling -> the ways it is written."""
     element_bytes: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     """Bytes of an element, as text -> names of types."""
+    families: tuple[Pattern, ...] = ()
 
     def of(self, kind: Kind) -> tuple[Pattern, ...]:
         return (self.kernels, self.copies, self.fills)[kind]
@@ -158,6 +161,7 @@ class PatternFile:
             self.host_ops + other.host_ops,
             _joined(self.collectives, other.collectives),
             _joined(self.element_bytes, other.element_bytes),
+            self.families + other.families,
         )
 
 
@@ -183,6 +187,7 @@ _SECTIONS: Mapping[str, tuple[str, Mapping[str, type]]] = {
     "memset": ("fills", _GPU_FIELDS),
     "call": ("calls", {**_COMMON_FIELDS, "call": str}),
     "host_op": ("host_ops", {**_COMMON_FIELDS, "communicates": bool}),
+    "family": ("families", {**_COMMON_FIELDS, "family": str}),
 }
 _WORDS = ("collectives", "element_bytes")
 
@@ -238,9 +243,11 @@ def _entry(where: str, section: str, fields: Mapping[str, type], entry: dict[str
             raise UsageError(f"{where}: unknown field {key!r}", hint=f"known are {list(fields)}")
         if type(value) is not fields[key]:
             raise UsageError(f"{where}: {key} is {value!r}, not a {fields[key].__name__}")
-    needed = {"call": ("pattern", "call"), "host_op": ("pattern",)}.get(
-        section, ("pattern", "class")
-    )
+    needed = {
+        "call": ("pattern", "call"),
+        "host_op": ("pattern",),
+        "family": ("pattern", "family"),
+    }.get(section, ("pattern", "class"))
     for key in needed:
         if not entry.get(key):
             raise UsageError(f"{where}: {key} is missing", hint=_HINT)
@@ -254,6 +261,7 @@ def _entry(where: str, section: str, fields: Mapping[str, type], entry: dict[str
         certain=entry.get("certain", True),
         call=_choice(where, "call", Call, entry.get("call")),
         communicates=entry.get("communicates", True),
+        family=entry.get("family"),
         literal=_leading_literal(entry["pattern"]),
     )
 
@@ -300,7 +308,8 @@ def verify(path: str, file: PatternFile) -> None:
                     f"{where}: pattern {entry.pattern!r} does not begin with plain text",
                     hint="readers keep the operators that begin so; write it as 'my_ops::.*'",
                 )
-            named = function_name(entry.example) if section == "kernel" else entry.example
+            whole = section not in ("kernel", "family")
+            named = entry.example if whole else function_name(entry.example)
             if entry.example and not entry.match(named):
                 raise UsageError(
                     f"{where}: the example {entry.example!r} does not match the pattern",

@@ -16,6 +16,7 @@ from diagnose import name_patterns
 from diagnose.name_patterns import Pattern, PatternFile, function_name
 from diagnose.schema import Activity, Call, Kind
 
+OTHER_FAMILY = "other"
 _NOT_A_LETTER = re.compile(r"[^0-9A-Za-z]+")
 
 
@@ -71,6 +72,14 @@ class Classifier:
         if entry is not None and entry.activity is not None:
             return entry.activity, entry.certain
         return (Activity.COMPUTE if kind == Kind.KERNEL else Activity.MEMORY), True
+
+    def family(self, kernel_name: str) -> str:
+        """What a compute kernel is for the model: ``gemm``, ``attention``...; else ``other``."""
+        function = function_name(kernel_name)
+        for entry in self.patterns.families:
+            if entry.match(function) and entry.family:
+                return entry.family
+        return OTHER_FAMILY
 
     def collective(self, kernel_name: str) -> str | None:
         """The collective that a kernel runs (``all_reduce``...), None if its name does not tell."""

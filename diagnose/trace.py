@@ -199,6 +199,24 @@ class Gpu(NamedTuple):
 
 
 @dataclass(frozen=True)
+class Observer:
+    """What recording cost: median host interval between steps, over all ranks, in nanoseconds.
+
+    None: too few were seen. The manifest of the recording says it; see
+    ``diagnose.manifest.Observer`` and, for the steps of the GPU, the analysis
+    ``observer_effect``.
+    """
+
+    before_ns: int | None = None
+    within_ns: int | None = None
+    after_ns: int | None = None
+    num_before: int = 0
+    num_within: int = 0
+    num_after: int = 0
+    before_spread_ns: int | None = None
+
+
+@dataclass(frozen=True)
 class Trace:
     """Everything recorded of one job. See ``diagnose.schema`` for the tables."""
 
@@ -213,6 +231,9 @@ class Trace:
     samples: Table
     notes: tuple[Note, ...] = ()
     detail: Detail = Detail.ALL
+    observer: Observer | None = None
+    missing_ranks: tuple[int, ...] = ()
+    """Ranks of the job that the recorder could not record, as its manifest says."""
 
     @cached_property
     def gpus(self) -> tuple[Gpu, ...]:

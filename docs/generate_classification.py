@@ -60,6 +60,9 @@ def tables() -> str:
     for e in known.calls:
         assert e.call is not None
         lines.append(f"| {_code(e.pattern)} | {e.call.name.lower()} | {_code(e.example)} |")
+    lines += ["", "### Families of compute kernels", ""]
+    lines += ["| pattern | family | since |", "|---|---|---|"]
+    lines += [f"| {_code(e.pattern)} | {e.family} | {e.since} |" for e in known.families]
     lines += ["", "### Collectives in one spelling", ""]
     lines += ["| collective | also written as |", "|---|---|"]
     lines += [

@@ -23,10 +23,10 @@ _DEBUG = "--debug"
 def main(arguments: Sequence[str] | None = None) -> None:
     """Run the command line and leave the process with its exit status."""
     given = list(sys.argv[1:] if arguments is None else arguments)
-    sys.exit(run(given))
+    sys.exit(execute(given))
 
 
-def run(arguments: Sequence[str]) -> int:
+def execute(arguments: Sequence[str]) -> int:
     """Run the command line; errors go to stderr as ``error: ...`` and ``hint: ...``.
 
     ``--debug`` may stand anywhere and lets an unexpected error end in its traceback.

@@ -85,5 +85,5 @@ def root(
 
     Example: diagnose report traces/
     """
-    # Both are dealt with elsewhere: see `_print_version` and `diagnose.cli.run`.
+    # Both are dealt with elsewhere: see `_print_version` and `diagnose.cli.execute`.
     del version, debug

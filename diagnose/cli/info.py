@@ -35,13 +35,13 @@ def info(
       diagnose info traces/
       diagnose info traces/ --format json
     """
+    from diagnose import engine
     from diagnose.cli._output import deliver, page_for
     from diagnose.cli._reading import read
-    from diagnose.findings import Diagnosis
     from diagnose.reporters._info import write
 
     trace = read(paths, only.value if only else None, classify, rank)
-    deliver(write(Diagnosis(trace), format.value, page_for(output)), output)
+    deliver(write(engine.diagnose(trace, {}), format.value, page_for(output)), output)
 
 
 COMMAND = info

@@ -66,7 +66,8 @@ def overlap(
     table = engine.run(engine.analyzers()["overlap"], trace, by=by.value)
     if isinstance(table, Unavailable):
         raise UnavailableError(table.because, hint=table.remedy)
-    diagnosis = Diagnosis(trace, {"overlap": table})
+    at_head = engine.diagnose(trace, {}).tables
+    diagnosis = Diagnosis(trace, {**at_head, "overlap": table})
     deliver(write(diagnosis, by.value, form, page_for(output)), output)
 
 

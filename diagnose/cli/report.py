@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -10,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from diagnose.cli._formats import format_of
-from diagnose.cli._options import Classify, Only, OnlyOption, Output, Paths, Rank
+from diagnose.cli._options import Classify, OnlyOption, Output, Paths, Rank
 from diagnose.errors import UsageError
 
 if TYPE_CHECKING:
@@ -52,22 +51,14 @@ def report(
     """
     from diagnose import engine
     from diagnose.cli._output import deliver, page_for, refuse_overwriting
-    from diagnose.cli._reading import read
+    from diagnose.cli._report import Reading, report_text
 
     refuse_overwriting(output, paths)
     reporters = engine.reporters()
     reporter = reporters[_chosen(format, output, reporters)]
-    requests = dict(engine.REPORT)
-    if nccl_tests is not None:
-        from diagnose.readers import nccl_tests as reference
-
-        points = {"reference": reference.read(nccl_tests)}
-        requests["collectives"] = engine.Request("collective_sizes", points)
-    trace = read(paths, (only or Only.launches).value, classify, rank)
-    diagnosis = engine.diagnose(trace, requests, debug=bool(context.obj))
-    text = io.StringIO()
-    reporter.render(diagnosis, text, page_for(output))
-    deliver(text.getvalue(), output)
+    reading = Reading(None if only is None else only.value, classify, rank, nccl_tests)
+    text = report_text(paths, reporter, page_for(output), reading, debug=bool(context.obj))
+    deliver(text, output)
 
 
 def _chosen(asked: str | None, output: Path | None, reporters: Mapping[str, Reporter]) -> str:

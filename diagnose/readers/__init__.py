@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from diagnose.errors import InputError, InputNotFoundError, InputTooLargeError, UsageError
@@ -73,7 +74,8 @@ def read(
     outcomes.clear()
     _refuse(parts, errors, skipped, limit)
     notes = [*found.notes, *map(_note, errors), *load.describe_skipped(skipped)]
-    return join(parts, notes=notes, detail=detail)
+    joined = join(parts, notes=notes, detail=detail)
+    return replace(joined, observer=found.observer, missing_ranks=found.missing_ranks)
 
 
 def _kept(outcomes: list[Outcome]) -> int:

@@ -18,7 +18,7 @@ from diagnose.errors import InputError, InputNotFoundError, UsageError
 from diagnose.manifest import Manifest
 from diagnose.readers import files
 from diagnose.readers.assemble import ranks
-from diagnose.trace import Note
+from diagnose.trace import Note, Observer
 
 Given = str | os.PathLike[str] | Sequence[str | os.PathLike[str]]
 
@@ -30,7 +30,8 @@ _TRACE_SUFFIX = re.compile(r"(?:\.(?:pt|trace|chrome_trace|json|gz|zip))+", re.I
 _MAYBE_TRACE = re.compile(r".*\.(?:json|gz|zip|trace)|[^.]+", re.IGNORECASE)
 # Names of things that live beside traces; by suffix they could be traces.
 _NEVER_TRACE = re.compile(
-    r"makefile|dockerfile|license|readme|expected\.json|package(?:-lock)?\.json|.*\.tar\.gz|.*\.tgz",
+    r"makefile|dockerfile|license|readme|expected\.json|package(?:-lock)?\.json|.*\.tar\.gz|.*\.tgz"
+    r"|(?:.*[._-])?execution_trace\.json(?:\.gz)?",
     re.IGNORECASE,
 )
 
@@ -60,6 +61,25 @@ class Inputs:
     environments: list[str] = field(default_factory=list)
     """Environment files given that belong to no trace by name."""
     telemetries: list[str] = field(default_factory=list)
+    recordings: list[Manifest] = field(default_factory=list)
+    """The manifests that were read."""
+
+    @property
+    def observer(self) -> Observer | None:
+        """What recording cost; None unless all came from one recording that says it."""
+        if len(self.recordings) != 1:
+            return None
+        [only] = self.recordings
+        # The intervals themselves, where they are there: an older recorder took other medians.
+        intervals = manifests.observer_of(rank.step_times for rank in only.ranks)
+        said = intervals or only.observer
+        return None if said is None else Observer(**vars(said))
+
+    @property
+    def missing_ranks(self) -> tuple[int, ...]:
+        """The ranks that no recording given has."""
+        sets = [set(manifest.missing_ranks) for manifest in self.recordings]
+        return tuple(sorted(set.intersection(*sets))) if sets else ()
 
 
 def find(given: Given) -> Inputs:
@@ -229,6 +249,8 @@ def _add_ranks(result: Inputs, folder: str, manifest: Manifest) -> bool:
         )
         result.notes.append(Note("file-missing", "warning", sentence, len(missing)))
     if present:
+        result.recordings.append(manifest)
+        result.notes += [Note(n.code, n.severity, n.sentence) for n in manifest.notes]
         result.notes += _unlisted(folder, manifest)
     return present > 0
 

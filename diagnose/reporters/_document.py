@@ -10,8 +10,10 @@ import numpy as np
 
 from diagnose.findings import Diagnosis, Verdict
 from diagnose.reporters import _collectives, _timeline
+from diagnose.reporters._costs import absent_costs, cost_sentences
 from diagnose.reporters._figures import known_values
 from diagnose.reporters._format import Scale, counted, ranges, scale_for
+from diagnose.reporters._observer import observer_sentence
 from diagnose.reporters._places import Places
 from diagnose.reporters._plain import plain, shorten_path
 from diagnose.reporters._sheet import Sheet
@@ -48,6 +50,8 @@ class Document:
     reasons: tuple[Remark, ...]
     across: tuple[str, ...]
     """What is said across ranks, under a heading of its own."""
+    costs: tuple[str, ...]
+    """What overlap and a step cost, under a heading of its own."""
     sheets: tuple[Sheet, ...]
     missing: tuple[str, ...]
     notes: tuple[Remark, ...]
@@ -71,8 +75,15 @@ def document(diagnosis: Diagnosis, *, unicode: bool) -> Document:
         verdict=quality.verdict,
         reasons=remarks(trace, quality.reasons, unicode=unicode),
         across=tuple(_across(diagnosis, unicode=unicode)),
+        costs=tuple(
+            plain(one, _SENTENCE_WIDTH, unicode=unicode) for one in cost_sentences(diagnosis)
+        ),
         sheets=tuple(sheets),
-        missing=tuple(unavailable_sentences(diagnosis, without=ACROSS, unicode=unicode)),
+        missing=tuple(
+            unavailable_sentences(
+                diagnosis, without=ACROSS | absent_costs(diagnosis), unicode=unicode
+            )
+        ),
         notes=remarks(trace, trace.notes, unicode=unicode),
     )
 
@@ -89,12 +100,14 @@ def _scale(diagnosis: Diagnosis) -> Scale:
 
 
 def about(diagnosis: Diagnosis, *, unicode: bool) -> tuple[str, ...]:
-    """What was read, in up to three lines."""
+    """What was read, in up to four lines."""
     trace = diagnosis.trace
     lines = [_where(trace.sources, unicode=unicode), " | ".join(_counts(diagnosis))]
     ran_on = software(trace, unicode=unicode)
     if ran_on:
         lines.append(" | ".join(ran_on))
+    if cost := observer_sentence(diagnosis):
+        lines.append(cost)
     return tuple(lines)
 
 

@@ -8,8 +8,17 @@ from typing import TYPE_CHECKING, TextIO
 
 from diagnose import __version__
 from diagnose.reporters import Page, Reporter
+from diagnose.reporters._costs import cost_records
+from diagnose.reporters._observer import observer_record
 from diagnose.reporters._rank_records import rank_rows, straggler_rows
-from diagnose.reporters._records import MEASURES, Record, encode, paths, records, step_names
+from diagnose.reporters._records import (
+    MEASURES,
+    Record,
+    encode,
+    paths,
+    records,
+    step_names,
+)
 
 if TYPE_CHECKING:
     from diagnose.findings import Diagnosis
@@ -54,12 +63,15 @@ def report(diagnosis: Diagnosis) -> Record:
         "schema_version": SCHEMA_VERSION,
         "diagnose_version": __version__,
         "inputs": inputs(trace),
+        "observer": observer_record(diagnosis),
+        "missing_ranks": list(trace.missing_ranks),
         "quality": verdict(diagnosis),
         "notes": notes(trace),
         "gpus": _gpus(diagnosis),
         "collectives": _collectives(diagnosis),
         "ranks": rank_rows(diagnosis),
         "stragglers": straggler_rows(diagnosis),
+        **cost_records(diagnosis),
         "unavailable": [
             {"table": name, "because": reason.because, "remedy": reason.remedy}
             for name, reason in diagnosis.unavailable.items()

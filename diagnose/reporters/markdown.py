@@ -42,6 +42,9 @@ def render(diagnosis: Diagnosis, out: TextIO, page: Page) -> None:
         lines += ["", "### Across ranks", "", *(f"{escaped(line)}  " for line in content.across)]
     for sheet in content.sheets:
         lines += ["", *_sheet(sheet, page)]
+    if content.costs:
+        lines += ["", "### Cost of overlap and of a step", ""]
+        lines += [f"{escaped(line)}  " for line in content.costs]
     for sentence in content.missing:
         lines += ["", escaped(sentence)]
     further = [remark for remark in content.notes if remark not in content.reasons]

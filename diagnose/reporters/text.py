@@ -42,6 +42,11 @@ def render(diagnosis: Diagnosis, out: TextIO, page: Page) -> None:
     for sheet in content.sheets:
         console.print()
         draw(console, sheet, page)
+    if content.costs:
+        console.print()
+        console.print(Text("Cost of overlap and of a step", style="bold"))
+        for sentence in content.costs:
+            wrapped(console, sentence, page)
     for sentence in content.missing:
         console.print()
         wrapped(console, sentence, page)

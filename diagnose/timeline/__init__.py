@@ -18,13 +18,25 @@ from __future__ import annotations
 
 from diagnose.analysis import Analyzer
 from diagnose.schema import Detail
+from diagnose.timeline.observer_effect import OBSERVER_EFFECT, observer_effect
 from diagnose.timeline.overlap import BY, By, overlap
 from diagnose.timeline.summary import per_step
 from diagnose.timeline.tables import OVERLAP, STEP_SUMMARY
 
-__all__ = ["ANALYZERS", "BY", "OVERLAP", "STEP_SUMMARY", "By", "overlap", "per_step"]
+__all__ = [
+    "ANALYZERS",
+    "BY",
+    "OBSERVER_EFFECT",
+    "OVERLAP",
+    "STEP_SUMMARY",
+    "By",
+    "observer_effect",
+    "overlap",
+    "per_step",
+]
 
 ANALYZERS = (
     Analyzer("overlap", Detail.GPU, OVERLAP, overlap),
     Analyzer("step_summary", Detail.LAUNCHES, STEP_SUMMARY, per_step),
+    Analyzer("observer_effect", Detail.LAUNCHES, OBSERVER_EFFECT, observer_effect),
 )

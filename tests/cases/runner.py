@@ -21,6 +21,7 @@ import numpy as np
 
 from diagnose.analyzers.collectives import bandwidth
 from diagnose.analyzers.ranks import rank_waits
+from diagnose.contention import contention_kernels
 from diagnose.errors import InputError
 from diagnose.readers import read
 from diagnose.schema import NO_ROW, Call
@@ -361,6 +362,44 @@ def _kernel_time(run: Run, trace: Trace, value: dict[str, float]) -> Failures:
         yield from _same(run, f"{name}_us", found, wanted)
 
 
+def _contention(run: Run, trace: Trace, value: list[dict[str, Any]]) -> Failures:
+    """One entry for each kernel that has a slowdown; none where nothing can be compared."""
+    table = contention_kernels(trace)
+    if not isinstance(table, Table):
+        if value:
+            yield f"contention: {table.because}, expected {len(value)} kernels"
+        return
+    texts = {name: table.texts(name) for name in ("name", "launch_shape", "shapes", "family")}
+    left = set(np.flatnonzero(table.known("slowdown")).tolist())
+    for wanted in value:
+        label = {"name": wanted["kernel"]} | {k: wanted[k] for k in texts.keys() & wanted.keys()}
+        where = {key: wanted[key] for key in ("rank", "device") if key in wanted}
+        keys = {
+            row: dict(zip(("rank", "device"), _gpu_key(table, row), strict=True)) for row in left
+        }
+        rows = [
+            row
+            for row in sorted(left)
+            if where.items() <= keys[row].items()
+            and all(texts[key][row] == text for key, text in label.items())
+        ]
+        if not rows:
+            yield f"contention: no kernel {label} {where} with a slowdown"
+            continue
+        left.discard(rows[0])
+        for name in wanted.keys() - {"kernel", *texts, *where}:
+            if name not in words.CONTENTION:
+                yield f"contention: the runner does not know {name!r}"
+                continue
+            found = float(table[words.CONTENTION[name]][rows[0]])
+            if name.endswith("_us"):
+                yield from _same(run, name, found / 1000, wanted[name])
+            elif not math.isclose(found, wanted[name], rel_tol=1e-6):
+                yield f"contention of {label}: {name} {found}, expected {wanted[name]}"
+    for row in sorted(left):
+        yield f"contention: a slowdown of {texts['name'][row]!r} that the case does not have"
+
+
 _CHECKS = {
     "must_warn": _must_warn,
     "gpus": _gpus,
@@ -379,6 +418,7 @@ _CHECKS = {
     "traces_kept": _traces_kept,
     "launch_calls": _launch_calls,
     "kernel_time": _kernel_time,
+    "contention": _contention,
 }
 
 

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from tests.cases import runner, words
+from tests.cases import mapping, runner, words
 
 DATA = Path(__file__).parent / "data"
 LARGE_COPIES = 50_000
@@ -37,6 +37,8 @@ def small() -> list[Any]:
     for folder, case, run in runs():
         if not (run["expect"].keys() - words.PENDING.keys()) or is_large(run):
             continue
+        if case["kind"] == "attach":
+            continue
         suffixes = ["", ".gz"] if " " in run["files"][0] else [""]
         for suffix in suffixes:
             label = name_of(folder, run, *([suffix] if suffix else []))
@@ -53,6 +55,30 @@ def test_case(folder, case, run, suffix, tmp_path):
     files = runner.make_files(folder, run["files"], tmp_path, suffix)
     given = runner.Run(files, case["tolerance_us"])
     assert list(runner.failures(given, run["expect"])) == []
+
+
+ATTACH = [(folder, run) for folder, case, run in runs() if case["kind"] == "attach"]
+
+
+@pytest.mark.parametrize(("folder", "run"), ATTACH, ids=[f.name for f, _ in ATTACH])
+def test_attach_case(folder, run):
+    assert list(mapping.failures([folder / name for name in run["files"]], run["expect"])) == []
+
+
+@pytest.mark.parametrize(
+    ("change", "complaint"),
+    [
+        ({"uuid": [2]}, "uuid: [1], expected [2]"),
+        ({"mig": [2]}, "mig: [{'parent': 2, 'mig': True}], expected [2]"),
+        ({"ambiguous-short-uuid": []}, "ambiguous-short-uuid: unknown"),
+        ({"unheard-of": [0]}, "there are"),
+    ],
+)
+def test_an_attach_case_can_fail(change, complaint):
+    [(folder, run)] = [found for found in ATTACH if found[0].name == "attach-which-gpu-is-cuda0"]
+    expect = {"mapping": run["expect"]["mapping"] | change}
+    assert complaint in "".join(mapping.failures([folder / "input.json"], expect))
+    assert "only a mapping" in "".join(mapping.failures([folder / "input.json"], {"hosts": []}))
 
 
 LARGE = [(folder, case, run) for folder, case, run in runs() if is_large(run)]
@@ -124,6 +150,7 @@ def test_there_are_cases():
         ({"per_step": [{"step": "ProfilerStep#8"}]}, "no row for 'ProfilerStep#8'"),
         ({"classification": [{"name": "no such", "class": "compute"}]}, "classification"),
         ({"collectives": [{"bytes": 1}]}, "bytes"),
+        ({"contention": [{"kernel": "no such", "slowdown": 1.1}]}, "contention: "),
     ],
 )
 def test_the_runner_can_fail(change, complaint):

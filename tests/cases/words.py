@@ -69,12 +69,22 @@ METRICS = {
 }
 """Metric of a case -> column of ``overlap``."""
 
+CONTENTION = {
+    "alone_us": "alone_ns",
+    "overlapped_us": "overlapped_duration_ns",
+    "cost_us": "cost_ns",
+    "slowdown": "slowdown",
+    "coverage_pct": "coverage_pct",
+    "num_alone": "num_alone",
+    "num_overlapped": "num_overlapped",
+    "num_paired": "num_paired",
+}
+"""Figure of a kernel beside communication in a case -> column of ``contention_kernels``."""
+
 BANDWIDTHS = {"algbw_GBps": "algbw_gb_per_s", "busbw_GBps": "busbw_gb_per_s"}
 
 PENDING = {
     "findings": "rules do not exist yet",
-    "contention": "the cost of overlap is not analysed yet",
     "report": "the HTML report does not exist yet",
-    "mapping": "sampling of sensors does not exist yet",
 }
 """Expectations that a later analysis has to meet. Reported as skipped, never as passed."""

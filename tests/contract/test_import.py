@@ -27,7 +27,7 @@ def test_importing_the_package_loads_nothing_else():
 
 
 def test_help_loads_no_data_library():
-    run = "from diagnose.cli import run; assert run(['report', '--help']) == 0"
+    run = "from diagnose.cli import execute; assert execute(['report', '--help']) == 0"
     loaded = modules_after(run)
     assert loaded & (HEAVY - {"typer", "rich"}) == set()
 
@@ -35,6 +35,6 @@ def test_help_loads_no_data_library():
 @pytest.mark.parametrize("arguments", [["report"], ["overlap"], ["overlap", "--by", "step"]])
 def test_a_report_loads_neither_pandas_nor_a_plotting_library(recordings, arguments):
     line = [*arguments, str(recordings / "healthy")]
-    loaded = modules_after(f"from diagnose.cli import run; assert run({line!r}) == 0")
+    loaded = modules_after(f"from diagnose.cli import execute; assert execute({line!r}) == 0")
     assert loaded & {"pandas", "torch", "plotly", "dash", "dashboard"} == set()
     assert "numpy" in loaded

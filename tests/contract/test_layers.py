@@ -71,7 +71,7 @@ def test_breaking_a_contract_is_noticed(copy: Path, contract: str, module: str, 
     ("contract", "module", "line"),
     [
         ("torch", "diagnose/agent/window.py", "import torch"),
-        ("nvml", "diagnose/telemetry.py", "import pynvml"),
+        ("nvml", "diagnose/telemetry/nvml.py", "import pynvml"),
         ("plotly", "diagnose/figures/bars.py", "import plotly.graph_objects"),
         ("hta", "diagnose/readers/hta.py", "import hta.common"),
     ],

@@ -12,7 +12,7 @@ import pytest
 from diagnose import cli
 from tests.text import jobs
 
-NAMES = ("ranks", "stalls", "critical_path", "comparison")
+NAMES = ("ranks", "stalls", "critical_path", "comparison", "contention")
 
 
 def schema(name):
@@ -25,7 +25,7 @@ def validator(name):
 
 
 def said(capsys, *arguments):
-    assert cli.run([*arguments, "--format", "json"]) == 0
+    assert cli.execute([*arguments, "--format", "json"]) == 0
     return json.loads(capsys.readouterr().out, parse_constant=pytest.fail)
 
 
@@ -38,6 +38,10 @@ def documents(capsys, recordings, name):
     elif name == "stalls":
         for by in ("cause", "step", "interval"):
             yield said(capsys, "stalls", path, "--by", by)
+    elif name == "contention":
+        for by in ("collective", "family", "kernel", "step"):
+            yield said(capsys, "contention", path, "--by", by)
+        yield said(capsys, "contention", path, "--alone", str(recordings / "host_sync"))
     else:
         yield said(capsys, name.replace("_", "-"), path)
 
@@ -109,10 +113,10 @@ def test_hostile_names_reach_no_terminal(tmp_path, capsys):
         builder.collective("allreduce", t + 40, 20, group=jobs.HOSTILE, launch=t + 2)
     path = str(builder.write(tmp_path))
     for arguments in (["stalls", path], ["stalls", path, "--by", "interval"]):
-        assert cli.run(arguments) == 0
+        assert cli.execute(arguments) == 0
         assert "\x1b" not in capsys.readouterr().out
     for arguments in (["critical-path", path], ["compare", path, path]):
-        assert cli.run(arguments) == 0
+        assert cli.execute(arguments) == 0
         out = capsys.readouterr().out
         assert "\x1b" not in out
         assert "\\x1b[31m" in out

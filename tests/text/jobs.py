@@ -81,3 +81,21 @@ def hostile_names() -> Trace:
     builder.kernel(HOSTILE, 0, 100, launch=1)
     builder.collective("allreduce", 80, 200, group=HOSTILE, launch=2)
     return build_trace(builder)
+
+
+def costly_overlap() -> Trace:
+    """Overlap that costs more than it hides: gemm 100 us alone, 250 beside an all-reduce of 100.
+
+    Five steps: gemm alone [t+10, t+110), gemm [t+200, t+450) with the all-reduce [t+200, t+300)
+    beside it, so each loses 150 us while 100 us of communication are hidden. The window
+    [10, 2450) without contention is 2440 - 5 x 150 = 1690, serial 1690 + 500 = 2190: 250 less
+    than it was. Contention ate 750 of the 500 that ideal overlap gains, 150 %.
+    """
+    builder = TraceBuilder(rank=0, world_size=2)
+    for step in range(5):
+        t = 500 * step
+        builder.step(step, t, 500)
+        builder.kernel("gemm", t + 10, 100, launch=t + 1)
+        builder.collective("allreduce", t + 200, 100, launch=t + 2)
+        builder.kernel("gemm", t + 200, 250, launch=t + 3)
+    return build_trace(builder)

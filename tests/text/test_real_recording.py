@@ -43,7 +43,7 @@ def printed(root, monkeypatch, capsys):
     monkeypatch.delenv("COLUMNS", raising=False)
 
     def run(*arguments: str) -> str:
-        assert cli.run([*arguments, RECORDING]) == 0
+        assert cli.execute([*arguments, RECORDING]) == 0
         return capsys.readouterr().out
 
     return run

@@ -48,6 +48,7 @@ REPORTS = {
     "class_in_doubt.txt": lambda: rendered(jobs.class_in_doubt()),
     "class_in_doubt_overlap.txt": lambda: overlap(jobs.class_in_doubt(), "rank"),
     "no_gpu_work.txt": lambda: rendered(jobs.no_gpu_work()),
+    "costly_overlap.txt": lambda: rendered(jobs.costly_overlap()),
     "hostile_names.txt": lambda: rendered(jobs.hostile_names()),
     "hostile_names.md": lambda: rendered(jobs.hostile_names(), "markdown"),
 }
@@ -66,7 +67,14 @@ def test_every_expected_file_is_tested():
 @pytest.mark.parametrize("width", [60, 80, 100, 120, 160])
 @pytest.mark.parametrize("unicode", [True, False])
 @pytest.mark.parametrize(
-    "job", [jobs.two_ranks, jobs.unknown_ranks, jobs.many_ranks, jobs.hostile_names]
+    "job",
+    [
+        jobs.two_ranks,
+        jobs.unknown_ranks,
+        jobs.many_ranks,
+        jobs.costly_overlap,
+        jobs.hostile_names,
+    ],
 )
 def test_no_line_is_wider_than_the_page(job, width, unicode):
     trace, page = job(), Page(width, unicode=unicode)

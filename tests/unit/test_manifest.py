@@ -11,16 +11,37 @@ import pytest
 
 from diagnose import manifest
 from diagnose.errors import DamagedInputError, EmptyInputError, InputError, NotATraceError
-from diagnose.manifest import Manifest, RankFiles
+from diagnose.manifest import (
+    Manifest,
+    Observer,
+    RankFiles,
+    RecordingNote,
+    StepTimes,
+    Window,
+)
 
 FULL = Manifest(
     ranks=(
         RankFiles(0, "rank00000.trace.json.gz", "rank00000.telemetry.csv", "rank00000.env.json"),
-        RankFiles(1, "sub/rank00001.trace.json.gz"),
+        RankFiles(
+            1,
+            "sub/rank00001.trace.json.gz",
+            execution_trace="rank00001.execution_trace.json",
+            host="node1",
+            pid=4711,
+            local_rank=1,
+            gpu_uuid="GPU-5e7c0a3e",
+            route="injected",
+            step_times=StepTimes((10, 11), (12,), (13, 14, 15)),
+        ),
     ),
-    world_size=2,
-    num_steps=3,
+    world_size=4,
     started_unix_ns=1796133376454473729,
+    tool_version="0.4.0",
+    window=Window(steps=3, seconds=0.5, clock="seq", start=1208),
+    observer=Observer(16_500_000, 17_200_000, None, 12, 6, 3),
+    missing_ranks=(2, 3),
+    notes=(RecordingNote("telemetry-missing", "info", "no driver"),),
 )
 
 
@@ -56,6 +77,54 @@ def test_what_is_written_reads_back_and_lies_there_whole(tmp_path: Path) -> None
     assert manifest.read(path) == FULL
     assert [entry.name for entry in tmp_path.iterdir()] == ["recording.json"]
     assert stat.S_IMODE(path.stat().st_mode) & 0o600 == 0o600
+
+
+def test_the_text_is_the_documented_format() -> None:
+    content = json.loads(manifest.to_json(FULL))
+    assert list(content) == [
+        "format",
+        "tool_version",
+        "world_size",
+        "started_unix_ns",
+        "window",
+        "observer",
+        "missing_ranks",
+        "notes",
+        "ranks",
+    ]
+    assert content["window"] == {"steps": 3, "seconds": 0.5, "clock": "seq", "start": 1208}
+    assert content["observer"] == {
+        "before_ns": 16500000,
+        "within_ns": 17200000,
+        "num_before": 12,
+        "num_within": 6,
+        "num_after": 3,
+    }
+    assert content["ranks"][0] == {
+        "rank": 0,
+        "trace": "rank00000.trace.json.gz",
+        "telemetry": "rank00000.telemetry.csv",
+        "env": "rank00000.env.json",
+    }
+    assert content["ranks"][1]["step_times_ns"] == {
+        "before": [10, 11],
+        "within": [12],
+        "after": [13, 14, 15],
+    }
+
+
+def test_a_list_of_numbers_stands_on_one_line() -> None:
+    lines = manifest.to_json(FULL).splitlines()
+    assert '    "after": [13, 14, 15]' in lines
+    sentence = "kept [ 1,\n 2\n ] as it is"
+    noted = Manifest(FULL.ranks, notes=(RecordingNote("x", "info", sentence),))
+    assert manifest.parse(manifest.to_json(noted).encode(), "x").notes[0].sentence == sentence
+
+
+def test_ranks_that_a_job_of_this_size_also_has() -> None:
+    assert manifest.missing([0, 2], 4) == (1, 3)
+    assert manifest.missing([0, 2], None) == ()
+    assert manifest.missing([7], 1) == (0,)
 
 
 def test_writing_replaces_the_old_one(tmp_path: Path) -> None:
@@ -114,6 +183,32 @@ RANKS = [{"rank": 0, "trace": "a"}]
         ({"format": 1, "ranks": [{"rank": 0, "trace": "a", "env": "/e"}]}, r"\.env must lie"),
         ({"format": 1, "ranks": RANKS, "world_size": "two"}, "world_size is 'two'"),
         ({"format": 1, "ranks": RANKS, "started_unix_ns": 1.5}, r"started_unix_ns is 1\.5"),
+        ({"format": 1, "ranks": RANKS, "tool_version": 3}, "tool_version is 3"),
+        ({"format": 1, "ranks": RANKS, "tool_version": "x" * 5000}, "tool_version is 'xxx"),
+        ({"format": 1, "ranks": RANKS, "window": {"steps": "3"}}, "steps is '3'"),
+        ({"format": 1, "ranks": RANKS, "window": {"seconds": -1}}, "window.seconds is -1"),
+        ({"format": 1, "ranks": RANKS, "window": {"seconds": True}}, "window.seconds is True"),
+        ({"format": 1, "ranks": RANKS, "window": {"start": -3}}, r"window\.start is -3"),
+        ({"format": 1, "ranks": RANKS, "observer": []}, "observer must be an object"),
+        ({"format": 1, "ranks": RANKS, "observer": {"after_ns": 0.5}}, r"observer\.after_ns is 0"),
+        ({"format": 1, "ranks": RANKS, "missing_ranks": [1, "2"]}, "missing_ranks must be a list"),
+        ({"format": 1, "ranks": RANKS, "notes": {}}, "notes must be a list"),
+        ({"format": 1, "ranks": RANKS, "notes": ["x"]}, r"notes\[0\] must be an object"),
+        (
+            {"format": 1, "ranks": RANKS, "notes": [{"code": "a", "sentence": "b"}]},
+            r"notes\[0\] must have a code",
+        ),
+        ({"format": 1, "ranks": [{**RANKS[0], "pid": "7"}]}, r"ranks\[0\]\.pid is '7'"),
+        ({"format": 1, "ranks": [{**RANKS[0], "host": ""}]}, r"ranks\[0\]\.host is ''"),
+        ({"format": 1, "ranks": [{**RANKS[0], "step_times_ns": 1}]}, r"step_times_ns must be an"),
+        (
+            {"format": 1, "ranks": [{**RANKS[0], "step_times_ns": {"after": [-1]}}]},
+            r"step_times_ns\.after must be a list",
+        ),
+        (
+            {"format": 1, "ranks": [{**RANKS[0], "execution_trace": "/e"}]},
+            r"execution_trace must lie",
+        ),
     ],
 )
 def test_what_is_wrong_is_named(content: Any, names: str) -> None:

@@ -32,13 +32,14 @@ def _entries() -> list[tuple[str, Pattern]]:
         "memset": OURS.fills,
         "call": OURS.calls,
         "host_op": OURS.host_ops,
+        "family": OURS.families,
     }
     return [(section, entry) for section, found in sections.items() for entry in found]
 
 
 def _first(section: str, name: str) -> Pattern | None:
     same = [entry for other, entry in _entries() if other == section]
-    named = function_name(name) if section == "kernel" else name
+    named = function_name(name) if section in ("kernel", "family") else name
     return next((entry for entry in same if entry.match(named)), None)
 
 

@@ -3,13 +3,23 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 import pytest
 
 from diagnose.analysis import Unavailable
 from diagnose.errors import UsageError
 from diagnose.schema import Activity, Detail
-from diagnose.timeline import ANALYZERS, OVERLAP, STEP_SUMMARY, overlap, per_step
+from diagnose.timeline import (
+    ANALYZERS,
+    OBSERVER_EFFECT,
+    OVERLAP,
+    STEP_SUMMARY,
+    observer_effect,
+    overlap,
+    per_step,
+)
+from diagnose.trace import Observer
 from tests.property.hand_made import Mark, Op, Wait, make_trace, rows_of
 
 COMPUTE, TALK, MEMORY = Activity.COMPUTE, Activity.COMMUNICATION, Activity.MEMORY
@@ -242,8 +252,9 @@ def test_analyzers_are_declared():
     assert [(a.name, a.schema, a.run) for a in ANALYZERS] == [
         ("overlap", OVERLAP, overlap),
         ("step_summary", STEP_SUMMARY, per_step),
+        ("observer_effect", OBSERVER_EFFECT, observer_effect),
     ]
-    trace = make_trace(RUNS_BEHIND, THREE)
+    trace = replace(make_trace(RUNS_BEHIND, THREE), observer=Observer())
     assert all(analyzer.run(trace).schema is analyzer.schema for analyzer in ANALYZERS)
 
 

@@ -28,7 +28,9 @@ def join(parts: list[Part], *, notes: Iterable[Note] = (), detail: Detail = Deta
     strings, remaps = _merge_strings(parts)
     offsets = _offsets(parts)
     differing = disagreements(parts)
-    tables = {schema.name: _table(schema, parts, remaps, offsets, strings) for schema in TABLES}
+    tables: dict[str, Any] = {
+        schema.name: _table(schema, parts, remaps, offsets, strings) for schema in TABLES
+    }
     sources = tuple(part.source for part in parts)
     said = [
         replace(note, source=number) for number, part in enumerate(parts) for note in part.notes

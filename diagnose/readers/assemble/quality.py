@@ -231,8 +231,8 @@ def _overhead(tables: Tables) -> list[Note]:
     of_steps = "" if share is None else f", {100 * share:.1f} % of the marked time"
     sentence = (
         f"{tables.path}: the profiler's own work on the host: {total / 1e6:,.3f} ms{of_steps} "
-        f"({shown}); host times, and GPU idle time that follows from them, are longer than "
-        "without a profiler (overlap on the GPU is not)"
+        f"({shown}); host times are longer than without a profiler, and so is GPU idle time "
+        "where the GPU waits for the host"
     )
     severity: Severity = "info" if share is not None and share <= OVERHEAD_SHARE else "warning"
     return [Note("profiler-overhead", severity, sentence, len(rows))]

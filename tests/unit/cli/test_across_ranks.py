@@ -43,7 +43,7 @@ def even(tmp_path):
 
 
 def answer(capsys, *arguments, status=0):
-    assert cli.run(list(arguments)) == status
+    assert cli.execute(list(arguments)) == status
     return capsys.readouterr().out
 
 
@@ -82,13 +82,13 @@ def test_ranks_compare_with_the_link(even, capsys):
 
 @pytest.mark.parametrize("rate", ["0", "-5", "nan", "inf"])
 def test_a_link_without_a_rate_is_refused(even, rate, capsys):
-    assert cli.run(["ranks", even, f"--link-gb-per-s={rate}"]) == 2
+    assert cli.execute(["ranks", even, f"--link-gb-per-s={rate}"]) == 2
     assert "rate" in capsys.readouterr().err
 
 
 def test_ranks_of_one_gpu_say_what_is_missing(tmp_path, capsys):
     path = rank_builder(0, 30, 40).write(tmp_path)
-    assert cli.run(["ranks", str(path)]) == 2
+    assert cli.execute(["ranks", str(path)]) == 2
     out, err = capsys.readouterr()
     assert out == ""
     assert "one GPU only" in err
@@ -162,7 +162,7 @@ def test_the_critical_path_of_one_rank_and_step(recordings, capsys):
     [("--rank", "7", "0-1"), ("--step", "99", "3-5"), ("--step", "3", "no step time")],
 )
 def test_a_path_that_does_not_exist_says_what_does(recordings, option, value, said, capsys):
-    assert cli.run(["critical-path", str(recordings / "healthy"), option, value]) == 2
+    assert cli.execute(["critical-path", str(recordings / "healthy"), option, value]) == 2
     out, err = capsys.readouterr()
     assert out == ""
     assert said in err
@@ -183,7 +183,7 @@ def test_compare_fails_on_a_regression(tmp_path, even, capsys, limit, status, sa
 def test_a_regression_that_cannot_be_judged_does_not_pass(tmp_path, even, capsys):
     few = written(tmp_path / "few", steps=2)
     slow = written(tmp_path / "slow", steps=2, period=130)
-    assert cli.run(["compare", few, slow, "--fail-on-regression", "5%"]) == 2
+    assert cli.execute(["compare", few, slow, "--fail-on-regression", "5%"]) == 2
     out, err = capsys.readouterr()
     assert "Not judged" in out
     assert "record at least three" in err
@@ -191,7 +191,7 @@ def test_a_regression_that_cannot_be_judged_does_not_pass(tmp_path, even, capsys
 
 @pytest.mark.parametrize("limit", ["much", "-3%", "nan", "inf", ""])
 def test_a_limit_that_is_no_percentage_is_refused(even, limit, capsys):
-    assert cli.run(["compare", even, even, f"--fail-on-regression={limit}"]) == 2
+    assert cli.execute(["compare", even, even, f"--fail-on-regression={limit}"]) == 2
     assert "percentage" in capsys.readouterr().err
 
 
@@ -209,13 +209,13 @@ def test_compare_in_every_format(even, late, tmp_path, capsys):
     assert (waiting["before_us"], waiting["after_us"]) == (0, 10)
     assert document["regression"] is None
     target = tmp_path / "c.json"
-    assert cli.run(["compare", even, late, "-o", str(target)]) == 0
+    assert cli.execute(["compare", even, late, "-o", str(target)]) == 0
     assert json.loads(target.read_text())["rows"] == document["rows"]
 
 
 def test_compare_says_which_recording_has_no_steps(even, tmp_path, capsys):
     bare = TraceBuilder(rank=0).kernel("gemm", 0, 10, launch=0).write(tmp_path)
-    assert cli.run(["compare", even, str(bare)]) == 2
+    assert cli.execute(["compare", even, str(bare)]) == 2
     assert "in the second recording" in capsys.readouterr().err
 
 
@@ -223,6 +223,6 @@ def test_compare_says_which_recording_has_no_steps(even, tmp_path, capsys):
 def test_the_output_may_not_be_an_input(verb, tmp_path, capsys):
     path = rank_builder(0, 30, 40).write(tmp_path)
     before = path.read_bytes()
-    assert cli.run([verb, str(path), "-o", str(path)]) == 2
+    assert cli.execute([verb, str(path), "-o", str(path)]) == 2
     assert "one of the inputs" in capsys.readouterr().err
     assert path.read_bytes() == before

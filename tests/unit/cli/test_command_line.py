@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import pty
+import re
 import signal
 import subprocess
 import sys
@@ -34,32 +35,34 @@ def trace_file(tmp_path):
 
 
 def test_the_verbs():
-    expected = ["compare", "critical-path", "info", "overlap", "ranks", "report", "stalls"]
-    assert expected == VERBS
+    reading = ["compare", "contention", "critical-path", "info", "overlap", "power", "ranks"]
+    reading += ["report", "stalls"]
+    recording = ["attach", "merge", "power-sweep", "run"]
+    assert sorted(reading + recording) == VERBS
 
 
 @pytest.mark.parametrize("verb", VERBS)
 def test_every_help_has_an_example_of_its_own_verb(verb, capsys):
-    assert cli.run([verb, "--help"]) == 0
+    assert cli.execute([verb, "--help"]) == 0
     out = capsys.readouterr().out
-    assert f"diagnose {verb} traces/" in out
-    assert len(out.splitlines()) < 50
+    assert re.search(rf"Examples?:\n +diagnose {verb}( |\n)", out)
+    assert len(out.splitlines()) < 60
 
 
 def test_help_fits_its_lines(capsys):
-    assert cli.run(["--help"]) == 0
+    assert cli.execute(["--help"]) == 0
     out = capsys.readouterr().out
     assert all(verb in out for verb in VERBS)
     assert "..." not in out.split("Commands:")[1]
 
 
 def test_no_arguments_print_the_help_and_are_wrong_usage(capsys):
-    assert cli.run([]) == 2
+    assert cli.execute([]) == 2
     assert "Usage: diagnose" in capsys.readouterr().out
 
 
 def test_version(capsys):
-    assert cli.run(["--version"]) == 0
+    assert cli.execute(["--version"]) == 0
     assert capsys.readouterr().out == f"diagnose {diagnose.__version__}\n"
 
 
@@ -78,7 +81,7 @@ def test_version(capsys):
     ],
 )
 def test_wrong_usage_is_an_error_with_a_hint_and_status_2(arguments, said, capsys):
-    assert cli.run(arguments) == 2
+    assert cli.execute(arguments) == 2
     out, err = capsys.readouterr()
     assert out == ""
     error, hint = err.strip().split("\nhint: ", 1)
@@ -93,13 +96,13 @@ def test_an_unexpected_error_asks_for_a_report_and_debug_shows_it(monkeypatch, c
         raise ZeroDivisionError("ouch")
 
     monkeypatch.setattr(_reading, "read", crash)
-    assert cli.run(["report", "x"]) == 3
+    assert cli.execute(["report", "x"]) == 3
     err = capsys.readouterr().err
     assert "ZeroDivisionError: ouch" in err
     assert "report it" in err
     assert "Traceback" not in err
     for arguments in (["--debug", "report", "x"], ["report", "x", "--debug"]):
-        assert cli.run(arguments) == 3
+        assert cli.execute(arguments) == 3
         assert "Traceback" in capsys.readouterr().err
 
 
@@ -108,7 +111,7 @@ def test_text_of_an_error_cannot_move_the_cursor(monkeypatch, capsys):
         raise InputNotFoundError("no \x1b[2J file", hint="look\nhere")
 
     monkeypatch.setattr(_reading, "read", refuse)
-    assert cli.run(["report", "x"]) == 2
+    assert cli.execute(["report", "x"]) == 2
     assert capsys.readouterr().err == "error: no \\x1b[2J file\nhint: look\\nhere\n"
 
 
@@ -117,7 +120,7 @@ def test_ctrl_c_is_quiet(monkeypatch, capsys):
         raise KeyboardInterrupt
 
     monkeypatch.setattr(_reading, "read", interrupt)
-    assert cli.run(["report", "x"]) == 130
+    assert cli.execute(["report", "x"]) == 130
     # Some versions of click leave the line of the ^C first.
     assert capsys.readouterr().err.strip() == "interrupted"
 
@@ -143,15 +146,15 @@ def test_a_closed_pipe_is_no_error(trace_file):
 def test_the_format_follows_the_files_name(trace_file, tmp_path):
     for name, begins in (("r.json", "{"), ("r.md", "**"), ("r.txt", "\u2026")):
         target = tmp_path / name
-        assert cli.run(["report", trace_file, "-o", str(target)]) == 0
+        assert cli.execute(["report", trace_file, "-o", str(target)]) == 0
         assert target.read_text(encoding="utf-8").startswith(begins)
     target = tmp_path / "r.out"
-    assert cli.run(["report", trace_file, "--format", "json", "-o", str(target)]) == 0
+    assert cli.execute(["report", trace_file, "--format", "json", "-o", str(target)]) == 0
     assert json.loads(target.read_text())["schema_version"] == 1
 
 
 def test_nothing_is_printed_beside_a_file(trace_file, tmp_path, capsys):
-    assert cli.run(["report", trace_file, "-o", str(tmp_path / "r.txt")]) == 0
+    assert cli.execute(["report", trace_file, "-o", str(tmp_path / "r.txt")]) == 0
     assert capsys.readouterr() == ("", "")
 
 
@@ -161,7 +164,7 @@ def test_the_output_may_not_be_an_input(trace_file, tmp_path, capsys):
     before = Path(trace_file).read_bytes()
     for verb in ("report", "overlap"):
         for target in (trace_file, str(link)):
-            assert cli.run([verb, trace_file, "-o", target]) == 2
+            assert cli.execute([verb, trace_file, "-o", target]) == 2
             assert "one of the inputs" in capsys.readouterr().err
     assert Path(trace_file).read_bytes() == before
 
@@ -178,7 +181,7 @@ def test_the_output_may_not_be_an_input(trace_file, tmp_path, capsys):
 )
 def test_the_name_of_the_output_decides_the_format(trace_file, tmp_path, verb, name, begins):
     target = tmp_path / name
-    assert cli.run([verb, trace_file, "-o", str(target)]) == 0
+    assert cli.execute([verb, trace_file, "-o", str(target)]) == 0
     assert target.read_text().startswith(begins)
 
 
@@ -187,10 +190,10 @@ def test_the_name_of_the_output_decides_the_format(trace_file, tmp_path, verb, n
 )
 def test_a_suffix_that_promises_another_format_is_refused(trace_file, tmp_path, capsys, arguments):
     verb, name = arguments
-    assert cli.run([verb, trace_file, "-o", str(tmp_path / name)]) == 2
+    assert cli.execute([verb, trace_file, "-o", str(tmp_path / name)]) == 2
     assert name in capsys.readouterr().err
     assert not (tmp_path / name).exists()
-    assert cli.run([verb, trace_file, "-o", str(tmp_path / name), "--format", "text"]) == 0
+    assert cli.execute([verb, trace_file, "-o", str(tmp_path / name), "--format", "text"]) == 0
 
 
 @pytest.mark.parametrize(
@@ -219,21 +222,21 @@ def test_nccl_tests_stand_beside_the_collectives(trace_file, tmp_path, capsys):
     log = tmp_path / "nccl.log"
     log.write_text(NCCL_TESTS)
     arguments = ["report", trace_file, "--nccl-tests", str(log)]
-    assert cli.run([*arguments, "--format", "json"]) == 0
+    assert cli.execute([*arguments, "--format", "json"]) == 0
     sizes = json.loads(capsys.readouterr().out)["collectives"]
     # 1024 elements of bfloat16 on two ranks: halfway, in log size, between the two points.
     assert [row["bytes"] for row in sizes] == [2048]
     assert sizes[0]["reference_busbw_gb_per_s"] == pytest.approx(0.25)
     # In 20 us: 2048 / 20 000 bytes a nanosecond; two ranks have the factor 1.
     assert sizes[0]["best_busbw_gb_per_s"] == pytest.approx(0.1024)
-    assert cli.run(arguments) == 0
+    assert cli.execute(arguments) == 0
     assert "nccl-tests" in capsys.readouterr().out
-    assert cli.run(["report", trace_file, "--nccl-tests", str(tmp_path / "no.log")]) == 2
+    assert cli.execute(["report", trace_file, "--nccl-tests", str(tmp_path / "no.log")]) == 2
     assert "no.log" in capsys.readouterr().err
 
 
 def test_overlap_as_csv(trace_file, capsys):
-    assert cli.run(["overlap", trace_file, "--by", "step", "--format", "csv"]) == 0
+    assert cli.execute(["overlap", trace_file, "--by", "step", "--format", "csv"]) == 0
     header, *rows = capsys.readouterr().out.splitlines()
     names = header.split(",")
     cells = [dict(zip(names, row.split(","), strict=True)) for row in rows]
@@ -250,7 +253,7 @@ def test_overlap_as_csv(trace_file, capsys):
 
 def test_overlap_by_step_without_marks_says_what_to_record(tmp_path, capsys):
     path = TraceBuilder(rank=0).kernel("gemm", 0, 10, launch=0).write(tmp_path)
-    assert cli.run(["overlap", str(path), "--by", "step"]) == 2
+    assert cli.execute(["overlap", str(path), "--by", "step"]) == 2
     out, err = capsys.readouterr()
     assert out == ""
     assert "step" in err
@@ -258,11 +261,11 @@ def test_overlap_by_step_without_marks_says_what_to_record(tmp_path, capsys):
 
 
 def test_info_says_where_the_rank_was_learnt(trace_file, capsys):
-    assert cli.run(["info", trace_file]) == 0
+    assert cli.execute(["info", trace_file]) == 0
     out = capsys.readouterr().out
     assert "metadata" in out
     assert "Trace quality" in out
-    assert cli.run(["info", trace_file, "--format", "json"]) == 0
+    assert cli.execute(["info", trace_file, "--format", "json"]) == 0
     document = json.loads(capsys.readouterr().out)
     assert document["inputs"][0]["rank_origin"] == "metadata"
     assert document["inputs"][0]["tables"]["gpu_ops"] == 6
@@ -271,7 +274,7 @@ def test_info_says_where_the_rank_was_learnt(trace_file, capsys):
 def test_a_damaged_rank_does_not_stop_the_others(trace_file, tmp_path, capsys):
     broken = tmp_path / "rank00001.trace.json"
     broken.write_text("not a trace")
-    assert cli.run(["report", trace_file, str(broken), "--format", "json"]) == 0
+    assert cli.execute(["report", trace_file, str(broken), "--format", "json"]) == 0
     document = json.loads(capsys.readouterr().out)
     assert [gpu["rank"] for gpu in document["gpus"]] == [0]
     assert any(n["severity"] == "error" and broken.name in n["sentence"] for n in document["notes"])
@@ -279,7 +282,7 @@ def test_a_damaged_rank_does_not_stop_the_others(trace_file, tmp_path, capsys):
 
 
 def test_only_gpu_says_why_there_are_no_steps(trace_file, capsys):
-    assert cli.run(["report", trace_file, "--only", "gpu"]) == 0
+    assert cli.execute(["report", trace_file, "--only", "gpu"]) == 0
     out = capsys.readouterr().out
     assert "steps: not available" in out
     assert "--only gpu" in out

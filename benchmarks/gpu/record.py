@@ -1,0 +1,96 @@
+"""Records the GPU experiments: ``python -m benchmarks.gpu.record contention|power --out DIR``.
+
+``contention``: `jobs/contention.py` with traffic on 4, 8, 16 and 32 multiprocessors, a
+recording each (``ctas04`` ... with ``rankNNNNN.timed.json``, the same rounds without a
+profiler). ``power``: `jobs/power_phases.py` with telemetry, one recording. Two ranks;
+about two minutes each. Never changes power limits or clocks.
+"""
+
+from __future__ import annotations
+
+import argparse
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+from benchmarks.gpu import two_ranks
+from diagnose import manifest
+
+JOBS = Path(__file__).parent / "jobs"
+CTAS = (4, 8, 16, 32)
+
+
+def main() -> None:
+    """Run the experiment that is asked for, under the environment two ranks need."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("experiment", choices=("contention", "power"))
+    parser.add_argument("--out", type=Path, required=True)
+    parser.add_argument("--ctas", type=int, nargs="+", default=CTAS)
+    arguments = parser.parse_args()
+    two_ranks.end_cleanly()
+    if arguments.experiment == "power":
+        status = record(JOBS / "power_phases.py", arguments.out / "power", {}, 110)
+        print("power", status, flush=True)
+        return
+    for ctas in arguments.ctas:
+        folder = arguments.out / f"ctas{ctas:02d}"
+        bounded = {"NCCL_MAX_CTAS": str(ctas), "NCCL_MIN_CTAS": str(ctas)}
+        status = record(JOBS / "contention.py", folder, bounded, 60, side_by_side=True)
+        print(folder.name, status, flush=True)
+
+
+def record(
+    script: Path,
+    folder: Path,
+    variables: dict[str, str],
+    timeout_s: float,
+    *,
+    side_by_side: bool = False,
+) -> int:
+    """Run one job with telemetry beside it; 0 if its recording is whole.
+
+    A GPU that both ranks share is sampled once, as rank 0's.
+    """
+    gpus = min(two_ranks.num_gpus(), 2)
+    folder.mkdir(parents=True)
+    started = time.time_ns()
+    line = [sys.executable, "-m", "diagnose.telemetry", "--output", str(folder)]
+    line += [
+        word for gpu in range(gpus) for word in ("--gpu", str(gpu), "--name", f"rank{gpu:05d}")
+    ]
+    with open(folder / "telemetry.log", "wb") as log:
+        telemetry = subprocess.Popen(line, stdin=subprocess.PIPE, stdout=log, stderr=log)
+    status = 124
+    try:
+        script_line = [str(script), "--out", str(folder)]
+        begun = two_ranks.job(
+            script_line, variables, folder / "alive", side_by_side=side_by_side, patience_s=30
+        )
+        with begun as running:
+            status = running.wait(timeout_s)
+    except (subprocess.TimeoutExpired, TimeoutError) as error:
+        print(error, flush=True)
+    finally:
+        if telemetry.stdin is not None:
+            telemetry.stdin.close()
+        telemetry.wait(20)
+    (folder / "alive").unlink(missing_ok=True)
+    traces = sorted(folder.glob("rank*.trace.json.gz"))
+    names = [trace.name.removesuffix(".trace.json.gz") for trace in traces]
+    ranks = tuple(
+        manifest.RankFiles(
+            int(name.removeprefix("rank")),
+            f"{name}.trace.json.gz",
+            f"{name}.telemetry.csv" if (folder / f"{name}.telemetry.csv").exists() else None,
+            f"{name}.env.json",
+        )
+        for name in names
+    )
+    if ranks:
+        manifest.write(manifest.Manifest(ranks, len(ranks), started_unix_ns=started), folder)
+    return status
+
+
+if __name__ == "__main__":
+    main()

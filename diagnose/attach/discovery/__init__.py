@@ -1,0 +1,1 @@
+"""Finding the ranks on this host, and the jobs they belong to, from ``/proc``."""

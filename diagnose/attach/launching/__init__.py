@@ -1,0 +1,1 @@
+"""Starting a job with the agent in it, and watching it: schedule, slow steps, bounded disk."""
