@@ -49,6 +49,7 @@ REPORT: Mapping[str, Request] = {
     "contention": Request("contention", {"by": "all"}),
     "balance": Request("overlap_balance"),
     "power": Request("power_summary"),
+    "host_steps": Request("host_steps"),
 }
 """What the reports draw."""
 

@@ -61,10 +61,11 @@ class Diagnosis:
         """The verdict that the notes add up to.
 
         An error is a number that cannot be right; a warning one that may be off,
-        or a file that is missing from the picture.
+        or a file that is missing from the picture. A job on the CPU has no numbers of
+        GPUs that could be wrong.
         """
         reasons = tuple(note for note in self.trace.notes if note.severity != "info")
         wrong = any(n.severity == "error" and n.code not in FILE_LEFT_OUT for n in reasons)
-        if wrong or not self.trace.gpus:
+        if wrong or not (self.trace.gpus or self.trace.on_cpu):
             return Quality("not to be trusted", reasons)
         return Quality("usable with care" if reasons else "good", reasons)

@@ -155,6 +155,22 @@ class Note:
     source: int | None = None
 
 
+ON_CPU = "on-cpu"
+"""Code of the note that the process of a source had no GPU in use, as its environment says."""
+
+
+@dataclass(frozen=True)
+class HostIntervals:
+    """Times between optimizer steps on the host, in nanoseconds, as the recorder saw them.
+
+    ``before`` and ``after`` the window the job ran undisturbed.
+    """
+
+    before: tuple[int, ...] = ()
+    within: tuple[int, ...] = ()
+    after: tuple[int, ...] = ()
+
+
 @dataclass(frozen=True)
 class Source:
     """One process that was recorded: usually one file, one rank.
@@ -180,6 +196,8 @@ class Source:
     """In a file of several processes: the one this source is, as written."""
     environment: Mapping[str, Any] = field(default_factory=dict)
     metadata: Mapping[str, Any] = field(default_factory=dict)
+    host_intervals: HostIntervals | None = None
+    """None unless the manifest of its recording has them."""
 
     @property
     def label(self) -> str:
@@ -244,6 +262,12 @@ class Trace:
         pairs = zip(source[first].tolist(), device[first].tolist(), strict=True)
         found = [Gpu(s, d, self.sources[s].rank) for s, d in pairs]
         return tuple(sorted(found, key=lambda g: (g.rank is None, g.rank or 0, g.source, g.device)))
+
+    @cached_property
+    def on_cpu(self) -> bool:
+        """Whether the job used no GPU: no GPU work, and an environment that says why of all."""
+        said = {note.source for note in self.notes if note.code == ON_CPU}
+        return not self.gpus and bool(said) and said >= set(range(len(self.sources)))
 
     def on(self, gpu: Gpu) -> slice:
         """The rows of ``gpu_ops`` of one GPU: contiguous, sorted by start."""

@@ -18,14 +18,18 @@ from __future__ import annotations
 
 import gzip
 import json
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from diagnose.readers.raw import GROUPS, RawFile, empty
 from diagnose.schema import NULL, Detail, Kind
 from diagnose.trace import Trace
+
+if TYPE_CHECKING:
+    from diagnose.readers.assemble import Origin
 
 HOST_PID, MAIN_THREAD = 4242, 4242
 COLLECTIVE_KERNELS = {
@@ -262,8 +266,13 @@ def metadata(
     }
 
 
-def build_trace(*builders: TraceBuilder, detail: Detail = Detail.ALL) -> Trace:
-    """Assemble builders into a Trace, in memory and without the reader."""
+def build_trace(
+    *builders: TraceBuilder, detail: Detail = Detail.ALL, origins: Sequence[Origin] = ()
+) -> Trace:
+    """Assemble builders into a Trace, in memory and without the reader.
+
+    ``origins``: what is known of each from outside of its file.
+    """
     from diagnose.names import Classifier
     from diagnose.readers.assemble import Origin, assemble_file, join
 
@@ -273,7 +282,8 @@ def build_trace(*builders: TraceBuilder, detail: Detail = Detail.ALL) -> Trace:
         raw = builder.raw(f"file{number}.json")
         if detail < Detail.LAUNCHES:
             raw.calls, raw.syncs = empty("calls"), empty("syncs")
-        parts += assemble_file(raw, Origin(), classifier, detail)
+        origin = origins[number] if origins else Origin()
+        parts += assemble_file(raw, origin, classifier, detail)
     return join(parts, detail=detail)
 
 

@@ -134,6 +134,8 @@ def rank_waits(trace: Trace) -> Table | Unavailable:
 
 def nothing_matched(trace: Trace) -> Unavailable:
     """Why there is nothing across ranks."""
+    if not trace.gpus:
+        return Unavailable("no GPU work was recorded", "record with ProfilerActivity.CUDA")
     if len(trace.gpus) < 2:
         return Unavailable("there is one GPU only", "give the traces of all ranks together")
     return Unavailable(

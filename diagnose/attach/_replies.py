@@ -1,10 +1,12 @@
-"""What an agent's refusal means for a person: the error and the remedy of each code."""
+"""An agent's answers, not trusted: the error of each refusal, the boundaries it tells."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from itertools import pairwise
 from typing import Any
 
+from diagnose.attach.align import Mark
 from diagnose.errors import (
     AttachError,
     NoStepsError,
@@ -20,6 +22,7 @@ START_MISSED = "start-missed"
 NO_STEPS = "no-steps"
 
 _MOST_CHARACTERS = 400
+_MOST = 1 << 63
 
 _ERRORS: Mapping[str, tuple[type[RecordingError], str]] = {
     "busy": (
@@ -63,3 +66,33 @@ def error_of(reply: Mapping[str, Any], who: str) -> RecordingError:
     kind, hint = _ERRORS.get(str(code), (AttachError, "try again; if it stays, please report it"))
     sentence = str(reply.get("error") or code or "refused without a reason")[:_MOST_CHARACTERS]
     return kind(f"{who}: {sentence}", hint=hint)
+
+
+def marks_of(reply: Mapping[str, Any]) -> list[Mark]:
+    """The boundaries in an answer, as far as they are any."""
+    marks = reply.get("marks")
+    return [Mark(*mark) for mark in (marks if isinstance(marks, list) else []) if _is_mark(mark)]
+
+
+def boundaries(reply: Mapping[str, Any], who: str) -> list[Mark]:
+    """The boundaries in an answer, two at least, in order. Raises AttachError if they are not."""
+    marks = reply.get("marks")
+    found = marks_of(reply)
+    in_order = all(before.step < after.step for before, after in pairwise(found))
+    if not isinstance(marks, list) or len(found) < max(len(marks), 2) or not in_order:
+        raise AttachError(
+            f"{who}: the step boundaries that its agent told cannot be understood",
+            hint="try again; if it stays, please report it",
+        )
+    return found
+
+
+def _is_mark(mark: Any) -> bool:
+    if not isinstance(mark, (list, tuple)) or len(mark) != 3:
+        return False
+    step, seq, unix_ns = mark
+    return _is_count(step) and _is_count(unix_ns) and (seq is None or _is_count(seq))
+
+
+def _is_count(value: Any) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and 0 <= value < _MOST

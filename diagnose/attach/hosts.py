@@ -37,6 +37,9 @@ _GRACE_S = 5.0
 _LEAVE_S = 2.0
 _WAITING = frozenset({"arm", "go", "after"})
 _MOST_RANKS = 1 << 20
+_MOST_CHARACTERS = 400
+_SIT_DOWN_S = 5.0
+"""Hosts that are all here answer each other at once."""
 
 
 @dataclass(frozen=True)
@@ -128,7 +131,7 @@ class JobStore:
 
     def meeting(self, num_hosts: int) -> Meeting:
         """Where the controllers of so many hosts exchange what their ranks saw."""
-        return Meeting(self._connect(), num_hosts)
+        return Meeting(self.client, num_hosts)
 
     def _beat(self) -> None:
         with suppress(StoreLostError):
@@ -276,49 +279,110 @@ class StoreChannel:
 class Meeting:
     """Controllers on several hosts that exchange a message each, round by round.
 
-    All of them must take part in each round with the same ``num_hosts``; whoever comes
-    later than ``timeout_s`` makes the round void, and the hosts left start a new one.
+    ``join`` first. All of them must take part in each round, and hear the same, in the
+    same order. One that leaves is None in what the others hear from then on.
     """
 
     def __init__(self, client: Client, num_hosts: int) -> None:
         if num_hosts < 2:
             raise UsageError(f"--hosts {num_hosts}: a meeting needs 2 hosts", hint="leave it out")
+        self.num_hosts = num_hosts
+        self.seat = 0
+        """This host's place in what is heard."""
+        self.reasons: dict[int, str] = {}
+        """Why others have left, by seat."""
         self._client = client
-        self._num_hosts = num_hosts
+        self._top = ""
+        self._round = 0
+
+    def join(self, timeout_s: float = 60.0) -> None:
+        """Take a place once all hosts are here. Raises AttachTimeoutError if some stay away."""
+        deadline = time.monotonic() + timeout_s
+        try:
+            while not self._top:
+                taken = self._client.add("meet/seats", 1) - 1
+                top = f"meet/{taken // self.num_hosts}"
+                if not self._client.has(f"{top}/void"):
+                    self._sit_down(top, taken % self.num_hosts, deadline, timeout_s)
+        except (StoreLostError, ValueError) as error:
+            raise _gone("the job", error) from None
+
+    def _sit_down(self, top: str, seat: int, deadline: float, timeout_s: float) -> None:
+        # Until all have said it: who goes away before makes the seats of this table void.
+        self._top, self.seat = top, seat
+        self._client.set(f"{top}/here/{seat}", str(self.num_hosts))
+        said = [self._said("here", n, deadline) for n in range(self.num_hosts)]
+        came = sum(one is not None for one in said)
+        if came < self.num_hosts:
+            self.leave("the other hosts did not come")
+            if time.monotonic() < deadline:
+                return  # one of them has gone: another table
+            raise AttachTimeoutError(
+                f"only {came} of {self.num_hosts} hosts came within {timeout_s:g} s",
+                hint="start the same command on every host, with the same --hosts",
+            )
+        if any(one != str(self.num_hosts).encode() for one in said):
+            self.leave("--hosts differs")
+            raise UsageError("the hosts were given different --hosts", hint="give all the same")
+        # One that was killed while it waited still has its seat, but answers nothing.
+        self._client.set(f"{top}/ready/{seat}", "1")
+        answer_by = min(deadline, time.monotonic() + _SIT_DOWN_S)
+        if any(self._said("ready", n, answer_by) is None for n in range(self.num_hosts)):
+            self.leave("another host did not answer")
 
     def exchange(self, message: Any, timeout_s: float = 60.0) -> list[Any]:
         """What every host said, in the same order on all of them; this host's among it.
 
-        Raises AttachTimeoutError if a host is missing, AttachError if the store is gone.
+        None: it has left. Raises AttachTimeoutError if one neither says anything nor
+        leaves, AttachError if the store is gone.
         """
+        if not self._top:
+            raise AttachError("this host has left the meeting", hint="try again")
+        self._round += 1
+        topic = f"round/{self._round}"
+        deadline = time.monotonic() + timeout_s
+        heard: list[Any] = []
         try:
-            top, seat = self._seat()
-            self._client.set(f"{top}/{seat}", json.dumps(message))
-            deadline = time.monotonic() + timeout_s
-            said: list[Any] = []
-            for other in range(self._num_hosts):
-                pauses = _pauses()
-                while not self._client.has(f"{top}/{other}"):
-                    time.sleep(next(pauses))
-                    if time.monotonic() > deadline:
-                        self._client.set(f"{top}/void", "1")
-                        raise AttachTimeoutError(
-                            f"only {len(said)} of {self._num_hosts} hosts came within "
-                            f"{timeout_s:g} s",
-                            hint="start the same command on every host, with the same --hosts",
-                        )
-                said.append(json.loads(self._client.get(f"{top}/{other}")))
-        except (StoreLostError, ValueError) as error:
+            self._client.set(f"{self._top}/{topic}/{self.seat}", json.dumps(message))
+            for other in range(self.num_hosts):
+                said = self._said(topic, other, deadline)
+                if said is None and other not in self.reasons:
+                    raise AttachTimeoutError(
+                        f"host {other + 1} of {self.num_hosts} did not answer within "
+                        f"{timeout_s:g} s",
+                        hint="look at what the command says on the other hosts, and try again",
+                    )
+                heard.append(None if said is None else json.loads(said))
+            # All have spoken in this round, so all have read what was said in the last.
+            self._client.delete(f"{self._top}/round/{self._round - 1}/{self.seat}")
+        except (StoreLostError, ValueError, RecursionError) as error:
             raise _gone("the job", error) from None
-        return said
+        return heard
 
-    def _seat(self) -> tuple[str, int]:
-        """A place in the first round that is not void."""
-        while True:
-            taken = self._client.add("meet/seats", 1) - 1
-            top = f"meet/{taken // self._num_hosts}"
-            if not self._client.has(f"{top}/void"):
-                return top, taken % self._num_hosts
+    def leave(self, reason: str = "") -> None:
+        """Do not take part any more; the others go on without this host. Never raises."""
+        top, self._top = self._top, ""
+        if top:
+            with suppress(StoreLostError):
+                self._client.set(f"{top}/left/{self.seat}", json.dumps(reason[:_MOST_CHARACTERS]))
+                if self._round == 0:
+                    self._client.set(f"{top}/void", "1")
+
+    def _said(self, topic: str, other: int, deadline: float) -> bytes | None:
+        """What another host said on a topic; None if it left before, or the time is over."""
+        key, left = f"{self._top}/{topic}/{other}", f"{self._top}/left/{other}"
+        pauses = _pauses()
+        while not self._client.has(key):
+            gone = self._client.has(left)
+            # It may have spoken, then left, since it was looked at: all must hear the same.
+            if gone and not self._client.has(key):
+                self.reasons[other] = str(json.loads(self._client.get(left)))[:_MOST_CHARACTERS]
+                return None
+            if not gone and time.monotonic() > deadline:
+                return None
+            if not gone:
+                time.sleep(next(pauses))
+        return self._client.get(key)
 
 
 def _store_rank(rank: int, data: bytes) -> StoreRank:

@@ -17,8 +17,9 @@ from typing import Any
 
 from diagnose.agent.protocol import PROTOCOL
 from diagnose.attach import align
+from diagnose.attach._agreement import Agreement, Hosts, Seen, Start
 from diagnose.attach._members import Member, let_go, reopened
-from diagnose.attach._replies import START_MISSED, error_of
+from diagnose.attach._replies import START_MISSED, boundaries, error_of, marks_of
 from diagnose.attach._together import together
 from diagnose.attach.channel import GRACE_S, AgentChannel
 from diagnose.errors import (
@@ -44,6 +45,7 @@ _MARKS_BEFORE = 7
 _BEFORE_LIMIT_S = 10.0
 _LEAVE_S = 10.0
 _EXPORT_S = 60.0
+_OTHERS_S = 60.0
 _WALL_CLOCK_LEAD_S = 1.0
 _WALL_CLOCK_S = 2.0
 """How long a window of "steps" is where no step is ever seen."""
@@ -56,24 +58,6 @@ class Wanted:
     steps: int | None = 3
     seconds: float | None = None
     at_step: int | None = None
-
-
-@dataclass(frozen=True)
-class Start:
-    """What all agents are told."""
-
-    start: Mapping[str, int]
-    stride: int = 1
-    steps: int | None = None
-    seconds: float | None = None
-    expected_s: float = 0.0
-    """From now to the end of the window, as far as can be foreseen."""
-    step_ns: float = 0.0
-    """Of the slowest rank before the window; 0 if none was seen."""
-
-    @property
-    def clock(self) -> str:
-        return {"unix_ns": "unix"}.get(key := next(iter(self.start)), key)
 
 
 @dataclass(frozen=True)
@@ -93,9 +77,14 @@ class Session:
         *,
         timeout_s: float = 30.0,
         say: Callable[[str], None] = lambda _: None,
+        hosts: Hosts | None = None,
     ) -> None:
         self.members = list(members)
         self.timeout_s = timeout_s
+        self._agreement: Agreement | None = None
+        if hosts is not None:
+            # Others may have to find out first that a rank of theirs does not answer: twice.
+            self._agreement = Agreement(hosts, 2 * (timeout_s + GRACE_S) + _OTHERS_S, say)
         self._say = say
         self._left = False
 
@@ -155,13 +144,20 @@ class Session:
                 return self._go(entry, start, trace_of(entry[0]), options, metadata)
 
             replies, missed = self._gather(call, wait_for_others=last)
-            if not missed or last:
+            again = bool(missed)
+            if self._agreement is not None and not last:
+                if not missed:
+                    self._refuse_if_none(replies)
+                again = self._agreement.again(again, start, self.timeout_s + _EXPORT_S)
+            if not again or last:
                 for member, reply in missed.items():
                     member.failure = error_of(reply, member.channel.who)
                 self._refuse_if_none(replies)
                 return Taken(start, replies)
-            self._say(f"rank {_ranks(list(missed))} was past the start already: once more")
-            self._start_over(missed)
+            who = f"rank {_ranks(list(missed))}" if missed else "a rank of another host"
+            self._say(f"{who} was past the start already: once more")
+            if missed:
+                self._start_over(missed)
         raise AssertionError("unreachable")
 
     def after(self, marks: int, timeout_s: float) -> None:
@@ -203,29 +199,51 @@ class Session:
     def _start(self, wanted: Wanted, attempt: int) -> Start:
         self._say("waiting for a step on every rank")
         marks = self._arm(_FIRST_MARKS)
-        if not marks:
-            return self._wall_clock(wanted)
-        if wanted.at_step is not None:
-            return self._at_step(wanted, wanted.at_step, marks)
-        step_s = _step_s(marks.values())
-        if attempt == 0 and step_s * _MARKS_BEFORE <= _BEFORE_LIMIT_S:
+        watch = bool(marks) and wanted.at_step is None and attempt == 0
+        if watch and _step_s(marks.values()) * _MARKS_BEFORE <= _BEFORE_LIMIT_S:
             self._say("watching the steps before the window")
             marks = self._arm(_MARKS_BEFORE)
-        answered = time.monotonic()
-        plan = align.plan(
-            list(marks.values()),
-            steps=wanted.steps,
-            seconds=wanted.seconds,
-            counted_together=not any(m.status.get("injected") for m in marks),
-            ages_s=[max(answered - m.answered_s, 0.0) for m in marks],
-            factor=2**attempt,
-        )
-        self._say(f"recording {plan.steps} steps of about {plan.step_ns / 1e6:.1f} ms")
-        expected_s = (plan.margin + plan.steps + 1) * plan.step_ns / 1e9
-        return Start(plan.start, plan.stride, plan.steps, wanted.seconds, expected_s, plan.step_ns)
 
-    def _at_step(self, wanted: Wanted, step: int, marks: Mapping[Member, Marks]) -> Start:
-        step_s, last = _step_s(marks.values()), max(rank[-1].step for rank in marks.values())
+        def planned(seen: Seen) -> Start:
+            if not seen.marks:
+                return self._wall_clock(wanted)
+            if wanted.at_step is not None:
+                return self._at_step(wanted, wanted.at_step, seen.marks)
+            return _planned(wanted, seen, 2**attempt)
+
+        if self._agreement is not None:
+            start = self._agreement.start(bool(marks), lambda: self._seen(marks), planned)
+        else:
+            start = planned(self._seen(marks) if marks else Seen())
+        if start.steps is None:
+            self._say(f"no optimizer step is seen: recording {start.seconds:g} s by the clock")
+        elif wanted.at_step is None:
+            self._say(f"recording {start.steps} steps of about {start.step_ns / 1e6:.1f} ms")
+        return start
+
+    def _seen(self, armed: Mapping[Member, Marks]) -> Seen:
+        """The boundaries since those that each member told when it was armed, and these.
+
+        Members were armed one earlier, one later; asked once more, what they saw overlaps.
+        """
+
+        def steps(member: Member) -> dict[str, Any]:
+            since = max(armed[member][0].step - 1, 0)
+            reply = member.ask("steps", self.timeout_s, since=since)
+            member.answered_s = time.monotonic()
+            return reply
+
+        told = self._boundaries(self._each(steps))
+        now = time.monotonic()
+        return Seen(
+            list(told.values()),
+            [max(now - member.answered_s, 0.0) for member in told],
+            any(member.status.get("injected") for member in told),
+        )
+
+    def _at_step(self, wanted: Wanted, step: int, marks: Iterable[Sequence[align.Mark]]) -> Start:
+        marks = list(marks)
+        step_s, last = _step_s(marks), max(rank[-1].step for rank in marks)
         steps = wanted.steps or max(1, math.ceil((wanted.seconds or 0.0) / max(step_s, 1e-6)))
         self._say(f"waiting for step {step}, now at {last}")
         ahead = max(step - last, 0) + steps + 1
@@ -234,32 +252,26 @@ class Session:
     def _arm(self, marks: int) -> dict[Member, Marks]:
         """The latest boundaries of each member; empty if not one of them steps an optimizer."""
         before = self.active
-
-        def arm(member: Member) -> dict[str, Any]:
-            reply = member.ask("arm", self.timeout_s, marks=marks)
-            member.answered_s = time.monotonic()
-            return reply
-
-        replies = self._each(arm)
+        replies = self._each(lambda member: member.ask("arm", self.timeout_s, marks=marks))
         if not replies and all(isinstance(m.failure, NoStepsError) for m in before):
             for member in before:
                 member.failure = None
             return {}
-        self._refuse_if_none(replies)
+        return self._boundaries(replies)
+
+    def _boundaries(self, replies: Mapping[Member, Mapping[str, Any]]) -> dict[Member, Marks]:
+        """What each member told; who told nothing of use has failed. Raises if none is left."""
         told: dict[Member, Marks] = {}
         for member, reply in replies.items():
-            if seen := marks_of(reply):
-                told[member] = seen
-            else:
-                member.failure = AttachError(
-                    f"{member.channel.who}: its agent told no steps", hint="try again"
-                )
+            try:
+                told[member] = boundaries(reply, member.channel.who)
+            except AttachError as error:
+                member.failure = error
         self._refuse_if_none(told)
         return told
 
     def _wall_clock(self, wanted: Wanted) -> Start:
         seconds = wanted.seconds or _WALL_CLOCK_S
-        self._say(f"no optimizer step is seen: recording {seconds:g} s by the clock")
         begin = time.time_ns() + math.ceil(_WALL_CLOCK_LEAD_S * 1e9)
         return Start({"unix_ns": begin}, seconds=seconds, expected_s=_WALL_CLOCK_LEAD_S + seconds)
 
@@ -362,18 +374,19 @@ def _ranks(members: Sequence[Member]) -> str:
     return ", ".join("?" if member.rank is None else str(member.rank) for member in members[:8])
 
 
-def _step_s(marks: Iterable[Marks]) -> float:
+def _planned(wanted: Wanted, seen: Seen, factor: int) -> Start:
+    plan = align.plan(
+        seen.marks,
+        steps=wanted.steps,
+        seconds=wanted.seconds,
+        counted_together=not seen.injected,
+        ages_s=seen.ages_s,
+        factor=factor,
+    )
+    expected_s = (plan.margin + plan.steps + 1) * plan.step_ns / 1e9
+    return Start(plan.start, plan.stride, plan.steps, wanted.seconds, expected_s, plan.step_ns)
+
+
+def _step_s(marks: Iterable[Sequence[align.Mark]]) -> float:
     """The longest mean interval of a rank, in seconds."""
     return max((rank[-1].unix_ns - rank[0].unix_ns) / 1e9 / max(len(rank) - 1, 1) for rank in marks)
-
-
-def marks_of(reply: Mapping[str, Any]) -> Marks:
-    """The boundaries in an answer, as far as they are any."""
-    marks = reply.get("marks")
-    return [
-        align.Mark(*mark)
-        for mark in (marks if isinstance(marks, list) else [])
-        if isinstance(mark, list) and len(mark) == 3
-        if isinstance(mark[0], int) and isinstance(mark[2], int)
-        if mark[1] is None or isinstance(mark[1], int)
-    ]

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 _ROUTES = "auto, cooperative, inject, remote-exec or kineto-daemon"
 _ABOUT_STORE = (
     "Reach the ranks of all hosts over the job's store, MASTER_ADDR:MASTER_PORT; the job has to "
-    "be started with `diagnose run --all-hosts`."
+    "be started with `diagnose run --all-hosts`. With --hosts: where the hosts meet."
 )
 
 
@@ -60,6 +60,11 @@ Store = Annotated[
     str | None, typer.Option(metavar="HOST:PORT", help=_ABOUT_STORE, show_default=False)
 ]
 
+_ABOUT_HOSTS = (
+    "So many hosts run this command, each for its own ranks, and record the same steps: they "
+    "meet at the job's --store. Join the folders with `diagnose merge`."
+)
+
 
 def attach(
     context: typer.Context,
@@ -81,6 +86,7 @@ def attach(
         str, typer.Option(metavar="ROUTE", help=f"How to get in: {_ROUTES}.")
     ] = "auto",
     store: Store = None,
+    hosts: Annotated[int, typer.Option(min=1, metavar="N", help=_ABOUT_HOSTS)] = 1,
     timeout: Annotated[
         float, typer.Option(min=0.1, metavar="S", help="How long to wait for a rank's step.")
     ] = 30.0,
@@ -90,10 +96,10 @@ def attach(
 ) -> None:
     """Record some steps of a running job.
 
-    All its ranks record the same steps; a report follows. The job needs no preparation where this user may trace it, and goes on as before
-    afterwards. Ctrl-C ends the recording, not the job. On other processors than
-    x86-64 start the job with `diagnose run`. Slurm, Kubernetes, Python 3.14 and
-    aarch64: not run on hardware.
+    All its ranks record the same steps; a report follows. The job needs no preparation
+    where this user may trace it, and goes on as before afterwards. Ctrl-C ends the
+    recording, not the job. On other processors than x86-64 start the job with
+    `diagnose run`. Slurm, Kubernetes, Python 3.14 and aarch64: not run on hardware.
 
     \b
     Examples:
@@ -104,16 +110,13 @@ def attach(
     from diagnose import collect
     from diagnose.cli._recording import Narrator, default_folder, print_report, stoppable
 
-    if store is not None and (pids or job or everything):
-        raise UsageError(
-            "--store reaches a whole job", hint="leave process ids, --job and --all out"
-        )
+    _check_store(store, hosts, chosen=bool(pids or job), everything=everything)
     by_route = collect.route_named(route)
     options = collect.Options(shapes, stacks, memory, execution_trace)
     folder = output or default_folder()
     recorded: list[Recorded] = []
     with Narrator() as say, stoppable(say.keep):
-        if store is not None:
+        if store is not None and hosts == 1:
             targets: list[tuple[Any, Path]] = [(store, folder)]
         else:
             jobs = _chosen(pids or [], job, everything, say)
@@ -128,6 +131,8 @@ def attach(
                     options=options,
                     route=by_route,
                     timeout_s=timeout,
+                    hosts=hosts,
+                    store=store if hosts > 1 else None,
                     progress=say,
                 )
             )
@@ -135,6 +140,18 @@ def attach(
         say.pause()
         for one in recorded if report else ():
             print_report(one.folder, say, debug=bool(context.obj))
+
+
+def _check_store(store: str | None, hosts: int, *, chosen: bool, everything: bool) -> None:
+    if hosts > 1 and (store is None or everything):
+        raise UsageError(
+            "several hosts record one job, and meet at its store",
+            hint="give --store MASTER_ADDR:MASTER_PORT of the job, and no --all",
+        )
+    if hosts == 1 and store is not None and (chosen or everything):
+        raise UsageError(
+            "--store reaches a whole job", hint="leave process ids, --job and --all out"
+        )
 
 
 def _chosen(pids: Sequence[int], name: str | None, everything: bool, say: Narrator) -> list[Job]:

@@ -34,9 +34,10 @@ def merge(
     Every rank may occur once; the job must be one of one size. That the windows are of
     the same steps is checked as far as they tell, and said where they are not. The
     recordings stay as they are: where the file system can, files are hard links.
+    It comes after `diagnose attach` on each host.
 
     \b
-    Example, after `diagnose attach` on two hosts:
+    Example:
       diagnose merge job/ host1/ host2/
       diagnose report job/
     """

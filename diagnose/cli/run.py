@@ -105,9 +105,10 @@ def run(
 ) -> None:
     """Start a job with the agent in it, and record windows.
 
-    `diagnose attach` then needs no further rights. The job runs as without it: same terminal, same signals, same exit status. Windows
-    are recorded on a schedule by step number (so that hosts that start their part of a
-    job with the same command record the same steps), or when steps become slow.
+    `diagnose attach` then needs no further rights. The job runs as without it: same
+    terminal, same signals, same exit status. Windows are recorded on a schedule by step
+    number (so that hosts that start their part of a job with the same command record
+    the same steps), or when steps become slow.
 
     \b
     Examples:

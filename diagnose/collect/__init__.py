@@ -8,15 +8,15 @@ the agents are let go, and what is partial is removed.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 
 from diagnose import __version__, manifest
 from diagnose.attach.discovery.discover import RankProcess
-from diagnose.attach.hosts import JobStore
+from diagnose.attach.hosts import JobStore, Meeting
 from diagnose.attach.kineto import daemon
 from diagnose.attach.session import Member, Session, Wanted
 from diagnose.collect import _kineto
@@ -24,7 +24,7 @@ from diagnose.collect._folder import RecordingFolder
 from diagnose.collect._notes import recording_notes
 from diagnose.collect._reach import Reach, Route, reach
 from diagnose.collect._window import Files, Options, WindowRecorder
-from diagnose.errors import AttachError, NoRanksError, RecordingError, UsageError
+from diagnose.errors import AttachError, DiagnoseError, NoRanksError, RecordingError, UsageError
 from diagnose.manifest import Manifest, Observer, RecordingNote, Window
 
 __all__ = ["Options", "Recorded", "Route", "attach", "route_named"]
@@ -69,6 +69,8 @@ def attach(
     options: Options | None = None,
     route: Route = Route.auto,
     timeout_s: float = 30.0,
+    hosts: int = 1,
+    store: str | None = None,
     progress: Progress = lambda _: None,
 ) -> Recorded:
     """Record one window of a running job into a folder that is new or empty.
@@ -78,6 +80,8 @@ def attach(
     ``seconds`` is turned into steps, the same number on every rank. ``at_step`` begins
     at a step number instead of as soon as possible, for jobs started with an agent.
     ``timeout_s`` bounds each wait for a rank. ``progress`` is called with what goes on.
+    ``hosts``: so many call this at the same time, each with the ranks of its own host, and
+    record the same steps, for `diagnose merge`; they meet at ``store``, the job's own.
 
     A rank that fails is left out, which the manifest says. Raises UsageError,
     OutputError for the folder, and AttachError if no rank could be recorded.
@@ -89,22 +93,74 @@ def attach(
         )
     if not target:
         raise NoRanksError("no rank was given", hint="list them with `diagnose attach`")
+    _check_meeting(target, hosts, store, route)
     wanted = Wanted(None if seconds is not None else steps, seconds, at_step)
     how = Reach(route, timeout_s, progress)
     folder = RecordingFolder.create(Path(output))
+    files = Files()
     try:
-        files = _record(target, folder, wanted, options or Options(), how)
+        with _meeting(hosts, store, how) as meeting:
+            _record(target, folder, wanted, options or Options(), how, files, meeting)
         content = _manifest(target, files, wanted)
         manifest.write(content, folder.path)
     except BaseException:
         kept = folder.clear_up()
         if kept:
+            found = _rescued(target, folder, files, wanted)
             progress(
-                f"{len(kept)} whole traces are kept in {folder.path}; it has no manifest, "
-                "which `diagnose report` can do without"
+                f"{len(kept)} whole traces are kept in {folder.path}"
+                + ("" if found else "; it has no manifest, which `diagnose report` can do without")
             )
         raise
     return Recorded(folder.path, content)
+
+
+def _rescued(
+    target: Sequence[RankProcess] | str, folder: RecordingFolder, files: Files, wanted: Wanted
+) -> bool:
+    """Whether the traces that are whole got a manifest after all."""
+    if files.rescue is None:
+        return False
+    with suppress(DiagnoseError, OSError):
+        files.rescue()
+        manifest.write(_manifest(target, files, wanted), folder.path)
+        return True
+    return False
+
+
+def _check_meeting(
+    target: Sequence[RankProcess] | str, hosts: int, store: str | None, route: Route
+) -> None:
+    if hosts == 1 and store is None:
+        return
+    if hosts < 2 or store is None:
+        raise UsageError(
+            "several hosts meet at the job's store",
+            hint="give both --hosts N and --store HOST:PORT (its MASTER_ADDR:MASTER_PORT)",
+        )
+    if isinstance(target, str) or route is Route.kineto_daemon:
+        raise UsageError(
+            "each host attaches to its own ranks by an agent", hint="leave --hosts out"
+        )
+
+
+@contextmanager
+def _meeting(hosts: int, store: str | None, how: Reach) -> Iterator[Meeting | None]:
+    """Where the controllers of all hosts are, once they are; None for one alone."""
+    if hosts == 1 or store is None:
+        yield None
+        return
+    with JobStore.open(store) as opened:
+        meeting = opened.meeting(hosts)
+        how.say(f"waiting for the other hosts, {hosts} in all")
+        try:
+            meeting.join(max(how.timeout_s, 60.0))
+            yield meeting
+        except RecordingError as error:
+            meeting.leave(error.message)
+            raise
+        finally:
+            meeting.leave()
 
 
 def _record(
@@ -113,16 +169,20 @@ def _record(
     wanted: Wanted,
     options: Options,
     how: Reach,
-) -> Files:
+    files: Files,
+    meeting: Meeting | None,
+) -> None:
     if isinstance(target, str):
-        return _record_over_store(target, folder, wanted, options, how)
+        _record_over_store(target, folder, wanted, options, how, files)
+        return
     if how.route is Route.kineto_daemon:
-        return _kineto.record(target, folder, wanted, options, how)
-    with Session([], timeout_s=how.timeout_s, say=how.say) as session:
+        _kineto.record(target, folder, wanted, options, how, files)
+        return
+    with Session([], timeout_s=how.timeout_s, say=how.say, hosts=meeting) as session:
         unreached = reach(target, session, how)
         if session.members:
             try:
-                files = WindowRecorder(session, folder, options, how.say).record(wanted)
+                WindowRecorder(session, folder, options, how.say).record(wanted, files)
             except RecordingError as error:
                 if not unreached:
                     raise
@@ -130,17 +190,22 @@ def _record(
                 other = _likeliest(list(unreached.values()))
                 raise type(other)(f"{other.message}; {error.message}", hint=other.hint) from None
             files.failures |= {f"process {r.pid}": e for r, e in unreached.items()}
-            return files
+            return
     failure = _likeliest(list(unreached.values()))
-    if how.route is Route.auto and _started_for_daemon(target):
-        how.say(f"{failure.message}: asking through Kineto's daemon instead")
-        return _kineto.record(target, folder, wanted, options, how)
-    raise failure
+    if how.route is not Route.auto or meeting is not None or not _started_for_daemon(target):
+        raise failure
+    how.say(f"{failure.message}: asking through Kineto's daemon instead")
+    _kineto.record(target, folder, wanted, options, how, files)
 
 
 def _record_over_store(
-    address: str, folder: RecordingFolder, wanted: Wanted, options: Options, how: Reach
-) -> Files:
+    address: str,
+    folder: RecordingFolder,
+    wanted: Wanted,
+    options: Options,
+    how: Reach,
+    files: Files,
+) -> None:
     with JobStore.open(address) as store:
         ranks, world_size = store.ranks()
         how.say(f"{len(ranks)} ranks listen on the job's store")
@@ -151,9 +216,8 @@ def _record_over_store(
             for rank in ranks
         ]
         with Session(members, timeout_s=how.timeout_s, say=how.say) as session:
-            files = WindowRecorder(session, folder, options, how.say).record(wanted)
+            WindowRecorder(session, folder, options, how.say).record(wanted, files)
     files.world_size = files.world_size or world_size
-    return files
 
 
 def _started_for_daemon(ranks: Sequence[RankProcess]) -> bool:

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import os
+import re
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 
 from diagnose.attach.discovery.discover import RankProcess
@@ -16,6 +19,10 @@ from diagnose.collect._window import Files, Options
 from diagnose.errors import AttachError, UsageError
 from diagnose.manifest import RankFiles, RecordingNote
 
+_TAIL_BYTES = 1 << 16
+_BEGIN = re.compile(rb'"name"\s*:\s*"Iteration Start[^}]*?"ts"\s*:\s*([0-9]+(?:\.[0-9]+)?)')
+_END = re.compile(rb'"name"\s*:\s*"Record Window End[^}]*?"ts"\s*:\s*([0-9]+(?:\.[0-9]+)?)')
+
 
 def record(
     ranks: Sequence[RankProcess],
@@ -23,7 +30,8 @@ def record(
     wanted: Wanted,
     options: Options,
     how: Reach,
-) -> Files:
+    files: Files,
+) -> None:
     """One window of all ranks. Raises AttachError if none of them gave a trace."""
     if wanted.at_step is not None:
         raise UsageError("Kineto's daemon cannot begin at a step", hint="leave --at-step out")
@@ -43,11 +51,14 @@ def record(
         timeout_s=max(how.timeout_s, 120.0),
         progress=how.say,
     )
-    files = Files(failures={f"process {pid}": e for pid, e in outcome.failures.items()})
+    files.failures |= {f"process {pid}": e for pid, e in outcome.failures.items()}
     if not outcome.traces:
         raise next(iter(outcome.failures.values()))
     began = [ns for ns in outcome.started_unix_ns.values() if ns is not None]
     files.started_unix_ns = min(began, default=None)
+    if wanted.steps is not None:
+        lengths = {pid: window_ns(trace) for pid, trace in outcome.traces.items()}
+        files.notes += apart(outcome.started_unix_ns, lengths, wanted.steps)
     packed = _packed(outcome.traces, how)
     for rank in ranks:
         if rank.pid in packed:
@@ -61,15 +72,49 @@ def record(
                     route="kineto-daemon",
                 )
             )
+    begin = "at an iteration that each counts for itself"
+    if wanted.steps is None:
+        begin = "within milliseconds of each other"
     files.notes.append(
         RecordingNote(
             "kineto-daemon",
             "info",
-            "recorded through Kineto's daemon: ranks begin within milliseconds of each other, and "
-            "versions, sensor readings and step times around the window are not recorded",
+            f"recorded through Kineto's daemon: ranks begin {begin}, and versions, sensor "
+            "readings and step times around the window are not recorded",
         )
     )
-    return files
+
+
+def apart(
+    started_unix_ns: Mapping[int, int | None], lengths_ns: Mapping[int, int | None], steps: int
+) -> list[RecordingNote]:
+    """A warning if windows of so many steps began more than a step apart, by pid."""
+    starts = [ns for ns in started_unix_ns.values() if ns is not None]
+    lengths = [ns for ns in lengths_ns.values() if ns]
+    if len(starts) < 2 or not lengths:
+        return []
+    # The shortest: a window that also waits for something is longer than its steps.
+    step_ns = min(lengths) / steps
+    skew_ns = max(starts) - min(starts)
+    if skew_ns <= step_ns:
+        return []
+    sentence = (
+        f"the ranks began {skew_ns / 1e6:.1f} ms apart, and a step takes {step_ns / 1e6:.1f} ms: "
+        "they recorded different steps, so figures over ranks compare what does not belong "
+        "together: record with --seconds, or by another route"
+    )
+    return [RecordingNote("ranks-not-aligned", "warning", sentence)]
+
+
+def window_ns(trace: Path) -> int | None:
+    """How long the window of a plain Kineto trace is, None if it does not say: both at its end."""
+    with suppress(OSError), open(trace, "rb") as file:
+        file.seek(max(0, file.seek(0, os.SEEK_END) - _TAIL_BYTES))
+        tail = file.read()
+        begin, end = _BEGIN.search(tail), _END.search(tail)
+        if begin is not None and end is not None:
+            return round((float(end[1]) - float(begin[1])) * 1000)
+    return None
 
 
 def _number(rank: RankProcess, place: int) -> int:

@@ -21,8 +21,9 @@ from diagnose.telemetry import (
     open_source,
 )
 
-REFRESH_S = 0.25
-"""A driver renews its power reading about every 100 ms: one more is waited for."""
+REFRESH_S = 0.4
+"""How long readings go on after the last GPU work of the window: what a sensor says lags by
+150 ms, and is renewed every 100 ms; 300 ms of new readings are wanted, and one more."""
 
 
 class Sensors:
@@ -93,10 +94,14 @@ class Sensors:
                 self._gpus[member] = gpu
         return index, found.reason
 
-    def stop_after_refresh(self, notes: list[RecordingNote]) -> None:
-        """Stop once the driver has renewed its readings after the window."""
-        if self._sampler is not None:
-            time.sleep(REFRESH_S)
+    def stop_after_refresh(self, notes: list[RecordingNote], ended_s: float) -> None:
+        """Stop once the driver has renewed its readings after the window.
+
+        ``ended_s``: when all of its GPU work was done, by ``time.monotonic``.
+        """
+        left_s = ended_s + REFRESH_S - time.monotonic()
+        if self._sampler is not None and left_s > 0:
+            time.sleep(left_s)
         self.stop(notes)
 
     def stop(self, notes: list[RecordingNote]) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -16,7 +17,7 @@ from diagnose.collect._compress import compress_all
 from diagnose.collect._delivery import Delivery, Sent, delivery
 from diagnose.collect._folder import RecordingFolder
 from diagnose.collect._sensors import Sensors
-from diagnose.errors import RecordingError
+from diagnose.errors import RecordingError, WindowLostError
 from diagnose.manifest import LEAST_INTERVALS, RankFiles, RecordingNote, StepTimes
 
 AFTER_INTERVALS = 20
@@ -57,6 +58,8 @@ class Files:
     failures: dict[str, RecordingError] = field(default_factory=dict)
     """By whom each is about."""
     world_size: int | None = None
+    rescue: Callable[[], None] | None = None
+    """Enters the ranks whose traces are whole, after the recording was stopped late."""
 
 
 class WindowRecorder:
@@ -80,9 +83,12 @@ class WindowRecorder:
         self._execution_trace: tuple[Member, Path] | None = None
         self._sensors = Sensors(wanted=options.telemetry)
 
-    def record(self, wanted: Wanted) -> Files:
-        """Record, and write everything but the manifest. Raises RecordingError if nothing came."""
-        files = Files()
+    def record(self, wanted: Wanted, files: Files) -> None:
+        """Record, and write everything but the manifest. Raises RecordingError if nothing came.
+
+        What came is entered in ``files``, also when it raises.
+        """
+        files.rescue = lambda: self._rescue(files)
         try:
             self._session.status()
             number_ranks(self._session.active, files.notes)
@@ -96,12 +102,13 @@ class WindowRecorder:
                 options=self._options.for_agent(),
                 metadata={"tool": f"torch-diagnose {__version__}"},
             )
+            ended_s = time.monotonic()  # a profiler stops once the GPU has done its work
             self._look_around(files.taken)
             self._fetch(files.taken)
             if self._options.execution_trace:
                 self._record_execution_trace(files)
             self._session.leave()
-            self._sensors.stop_after_refresh(files.notes)
+            self._sensors.stop_after_refresh(files.notes, ended_s)
             self._write(files)
         finally:
             self._session.leave()
@@ -109,7 +116,6 @@ class WindowRecorder:
             self._sensors.close()
             for way in self._deliveries.values():
                 way.discard()
-        return files
 
     def _trace_of(self, member: Member) -> str:
         if member in self._deliveries:  # a second try
@@ -151,6 +157,9 @@ class WindowRecorder:
                 self._traces[member] = self._deliveries[member].arrive()
             except RecordingError as error:
                 member.failure = error
+        for member in set(self._deliveries) - set(self._traces):
+            # Of a window that was recorded in vain, because a rank had missed its start.
+            self._folder.file(_rank(member), "trace.json").unlink(missing_ok=True)
         if not self._traces:
             raise next(iter(self._session.failures.values()))
 
@@ -172,7 +181,6 @@ class WindowRecorder:
             way.discard()
 
     def _write(self, files: Files) -> None:
-        assert files.taken is not None
         plain = {m: path for m, path in self._traces.items() if path.suffix == ".json"}
         if plain:
             packed = compress_all(
@@ -180,14 +188,39 @@ class WindowRecorder:
                 lambda done: self._say(f"compressing traces: {done} of {len(plain)}"),
             )
             self._traces |= dict(zip(plain, packed, strict=True))
+        self._enter(files)
+
+    def _rescue(self, files: Files) -> None:
+        """Only what takes no time: traces stay as they are, nobody is asked anything."""
+        if files.taken is None:
+            raise WindowLostError("not all ranks had ended their window")
+        whole = {path.name.partition(".")[0]: path for path in self._folder.whole_traces()}
+        self._traces = {
+            member: path
+            for member in files.taken.replies
+            if (path := whole.get(f"rank{_rank(member):05d}")) is not None
+        }
+        files.ranks.clear()
+        self._enter(files)
+        files.notes.append(
+            RecordingNote(
+                "recording-stopped",
+                "warning",
+                "the recording was stopped before it was finished: it holds what was whole by then",
+            )
+        )
+
+    def _enter(self, files: Files) -> None:
+        """The files of each rank that has a trace, and what goes for all."""
         for member in sorted(self._traces, key=_rank):
             files.ranks.append(self._rank_files(member))
         sizes = [s for m in self._traces if isinstance(s := m.status.get("world_size"), int)]
         files.world_size = max(sizes, default=None)
-        began = [r.get("started_unix_ns") for r in files.taken.replies.values()]
+        replies = {} if files.taken is None else files.taken.replies
+        began = [r.get("started_unix_ns") for r in replies.values()]
         files.started_unix_ns = min((ns for ns in began if isinstance(ns, int)), default=None)
         files.failures = {m.channel.who: e for m, e in self._session.failures.items()}
-        files.notes += _ignored(files.taken.replies)
+        files.notes += _ignored(replies)
 
     def _rank_files(self, member: Member) -> RankFiles:
         rank = _rank(member)

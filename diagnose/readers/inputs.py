@@ -18,7 +18,7 @@ from diagnose.errors import InputError, InputNotFoundError, UsageError
 from diagnose.manifest import Manifest
 from diagnose.readers import files
 from diagnose.readers.assemble import ranks
-from diagnose.trace import Note, Observer
+from diagnose.trace import HostIntervals, Note, Observer
 
 Given = str | os.PathLike[str] | Sequence[str | os.PathLike[str]]
 
@@ -36,6 +36,7 @@ _NEVER_TRACE = re.compile(
 )
 
 
+_KNOWN_OF_A_FILE = ("manifest_rank", "world_size", "environment", "telemetry", "host_intervals")
 # A file that calls itself so was meant to be a trace, wherever it was found.
 _MEANT = re.compile(r"trace|(?<![A-Za-z0-9])rank[_-]?\d", re.IGNORECASE)
 
@@ -50,6 +51,7 @@ class TraceFile:
     world_size: int | None = None
     environment: str | None = None
     telemetry: str | None = None
+    host_intervals: HostIntervals | None = None
 
 
 @dataclass
@@ -232,6 +234,7 @@ def _add_ranks(result: Inputs, folder: str, manifest: Manifest) -> bool:
         if not files.is_file(trace):
             missing.append(f"rank {rank.rank}: {rank.trace}")
             continue
+        entry = TraceFile(trace, False, rank.rank, manifest.world_size)
         companions: list[str | None] = []
         for name in (rank.env, rank.telemetry):
             path = files.join(folder, name) if name else None
@@ -239,7 +242,9 @@ def _add_ranks(result: Inputs, folder: str, manifest: Manifest) -> bool:
                 missing.append(f"rank {rank.rank}: {name}")
                 path = None
             companions.append(path)
-        entry = TraceFile(trace, False, rank.rank, manifest.world_size, *companions)
+        entry.environment, entry.telemetry = companions
+        if rank.step_times is not None:
+            entry.host_intervals = HostIntervals(**vars(rank.step_times))
         result.traces.append(entry)
         present += 1
     if missing:
@@ -340,7 +345,7 @@ def _drop_repeated(result: Inputs) -> None:
         if first is not trace:
             first.found &= trace.found
             result.notes += _same_file(first, trace)
-            for name in ("manifest_rank", "world_size", "environment", "telemetry"):
+            for name in _KNOWN_OF_A_FILE:
                 if getattr(first, name) is None:
                     setattr(first, name, getattr(trace, name))
     result.traces = list(seen.values())

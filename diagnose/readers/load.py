@@ -126,7 +126,13 @@ def _origin(job: Job, *, first: bool) -> Origin:
         samples, said = telemetry_csv.read(trace.telemetry)
         notes += said
     return Origin(
-        trace.manifest_rank, job.user_rank, trace.world_size, content, samples, tuple(notes)
+        trace.manifest_rank,
+        job.user_rank,
+        trace.world_size,
+        content,
+        samples,
+        tuple(notes),
+        trace.host_intervals,
     )
 
 

@@ -13,6 +13,7 @@ from diagnose.reporters import _collectives, _timeline
 from diagnose.reporters._costs import absent_costs, cost_sentences
 from diagnose.reporters._figures import known_values
 from diagnose.reporters._format import Scale, counted, ranges, scale_for
+from diagnose.reporters._host_steps import on_cpu_sentence, slowest_sentence, steps_sheet
 from diagnose.reporters._observer import observer_sentence
 from diagnose.reporters._places import Places
 from diagnose.reporters._plain import plain, shorten_path
@@ -69,6 +70,9 @@ def document(diagnosis: Diagnosis, *, unicode: bool) -> Document:
         sheets.append(_timeline.steps(diagnosis, scale, places))
     if len(diagnosis.tables.get("collectives", ())):
         sheets.append(_collectives.sizes(diagnosis, scale, places, unicode=unicode))
+    host_steps = diagnosis.tables.get("host_steps")
+    if trace.on_cpu and host_steps is not None:
+        sheets.append(steps_sheet(diagnosis, host_steps))
     quality = diagnosis.quality
     return Document(
         about=about(diagnosis, unicode=unicode),
@@ -100,7 +104,7 @@ def _scale(diagnosis: Diagnosis) -> Scale:
 
 
 def about(diagnosis: Diagnosis, *, unicode: bool) -> tuple[str, ...]:
-    """What was read, in up to four lines."""
+    """What was read, in up to five lines."""
     trace = diagnosis.trace
     lines = [_where(trace.sources, unicode=unicode), " | ".join(_counts(diagnosis))]
     ran_on = software(trace, unicode=unicode)
@@ -108,6 +112,8 @@ def about(diagnosis: Diagnosis, *, unicode: bool) -> tuple[str, ...]:
         lines.append(" | ".join(ran_on))
     if cost := observer_sentence(diagnosis):
         lines.append(cost)
+    if no_gpu := on_cpu_sentence(diagnosis):
+        lines.append(no_gpu)
     return tuple(lines)
 
 
@@ -168,6 +174,10 @@ def said(trace: Trace, note: Note) -> str:
 
 def _across(diagnosis: Diagnosis, *, unicode: bool) -> Iterable[str]:
     """Who is late, or in one sentence why that cannot be said; nothing for a job of one rank."""
+    if diagnosis.trace.on_cpu:
+        if sentence := slowest_sentence(diagnosis):
+            yield plain(sentence, _SENTENCE_WIDTH, unicode=unicode)
+        return
     stragglers = diagnosis.tables.get("stragglers")
     if stragglers is not None:
         for sentence in straggler_sentences(diagnosis.trace, stragglers):

@@ -35,7 +35,8 @@ def observer_sentence(diagnosis: Diagnosis) -> str:
             f"Steps took {_milliseconds(row['within_ns'])} ms in the window (on the {clock}); too "
             "few were seen outside of it to say what recording cost."
         )
-    return f"{_change(change_pct)}: {_times(row)}{_reservation(change_pct, row)}."
+    reservation = _reservation(change_pct, row, on_cpu=diagnosis.trace.on_cpu)
+    return f"{_change(change_pct)}: {_times(row)}{reservation}."
 
 
 def observer_record(diagnosis: Diagnosis) -> Record | None:
@@ -76,7 +77,7 @@ def _change(change_pct: float) -> str:
     return f"The window slowed the step by {change_pct:.0f} %"
 
 
-def _reservation(change_pct: float, row: dict[str, Any]) -> str:
+def _reservation(change_pct: float, row: dict[str, Any], *, on_cpu: bool) -> str:
     if row["job_varies"]:
         return (
             "; before and after differ by more than the steps before it among each other: the job "
@@ -86,6 +87,8 @@ def _reservation(change_pct: float, row: dict[str, Any]) -> str:
         return ""
     if change_pct < 0:
         return "; the job itself varies more than recording costs"
+    if on_cpu:
+        return "; recording costs time for every operator"
     return (
         "; recording costs time on the host, not on the GPU, so idle time reads high, and overlap "
         "may read low because kernels are launched later"

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, TextIO
 from diagnose import __version__
 from diagnose.reporters import Page, Reporter
 from diagnose.reporters._costs import cost_records
+from diagnose.reporters._host_steps import host_step_rows
 from diagnose.reporters._observer import observer_record
 from diagnose.reporters._rank_records import rank_rows, straggler_rows
 from diagnose.reporters._records import (
@@ -72,6 +73,7 @@ def report(diagnosis: Diagnosis) -> Record:
         "ranks": rank_rows(diagnosis),
         "stragglers": straggler_rows(diagnosis),
         **cost_records(diagnosis),
+        "host_steps": host_step_rows(diagnosis),
         "unavailable": [
             {"table": name, "because": reason.because, "remedy": reason.remedy}
             for name, reason in diagnosis.unavailable.items()

@@ -6,7 +6,10 @@ first. A wrong guess shows power and clocks of somebody else's GPU, so whatever 
 do not settle is unknown here.
 
 The rules are those of "CUDA Environment Variables" in the CUDA C++ Programming Guide
-and, where that is silent, of ``torch.cuda`` (a repeated device leaves none at all).
+and, where that is silent, of ``torch.cuda`` (a repeated device leaves none at all), and
+what one H200 showed (one GPU, driver 580.159): "0x0", "0abc" and "0 0" are GPU 0, so the
+digits count that an entry begins with; ``GPU-`` alone is no device. Whether "0x1" is 0
+or, in base 16, 1 could not be told there.
 """
 
 from __future__ import annotations
@@ -18,7 +21,8 @@ from dataclasses import dataclass
 
 from diagnose.telemetry.source import GpuIdentity, MigIdentity
 
-_NUMBER = re.compile(r"[+-]?[0-9]{1,18}")
+_NUMBER = re.compile(r"([+-]?[0-9]{1,18})(?![0-9])")
+_OTHER_IN_BASE_16 = re.compile(r"[+-]?0[xX]0*[1-9a-fA-F]")
 _PCI = re.compile(r"(?:([0-9a-fA-F]{1,8}):)?([0-9a-fA-F]{1,2}):([0-9a-fA-F]{1,2})\.[0-7]")
 # MIG-GPU-<uuid>/<gpu instance>/<compute instance>: how drivers before 470 name an instance.
 _OLD_MIG = re.compile(r"mig-(gpu-[0-9a-f-]+)/[0-9]+/[0-9]+")
@@ -130,9 +134,9 @@ def _listed(
 def _kind(token: str) -> str:
     if token[:4].upper() in ("GPU-", "MIG-"):
         return token[:3].upper()
-    # "0x1" and "1abc" begin like a number. CUDA was seen to read "0x0", "0abc" and "0 0" as 0,
-    # which does not tell base 16 from stopping at the first letter: unknown rather than wrong.
-    return "doubtful" if token[:1].isdigit() and not _NUMBER.fullmatch(token) else "number"
+    readable = _NUMBER.match(token) and not _OTHER_IN_BASE_16.match(token)
+    # isdigit() also of digits outside of ASCII, and of numbers too long to say.
+    return "number" if readable or not token.lstrip("+-")[:1].isdigit() else "doubtful"
 
 
 def _by_numbers(
@@ -140,7 +144,8 @@ def _by_numbers(
 ) -> list[VisibleDevice] | None:
     numbers: list[int] = []
     for token in tokens:
-        number = int(token) if _NUMBER.fullmatch(token) else -1
+        match = _NUMBER.match(token)
+        number = int(match[1]) if match else -1
         if not 0 <= number < num_gpus:
             break  # the first invalid entry ends the list
         if number in numbers:
@@ -185,6 +190,6 @@ def _meant(
         named = {mig.uuid.lower(): VisibleDevice(mig.parent_index, True) for mig in mig_devices}
     if token in named:
         return {token: named[token]}
-    if not _bare(token):
-        return {}  # "GPU-" alone fits nothing: read off CUDA on one H200
+    if token == "gpu-":
+        return {}
     return {uuid: device for uuid, device in named.items() if uuid.startswith(token)}

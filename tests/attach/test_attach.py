@@ -230,7 +230,11 @@ def test_what_is_whole_is_kept_when_it_is_stopped_late(job: Any, tmp_path: Path)
     _, said = process.communicate(timeout=15)
     assert process.returncode == 130
     assert "2 whole traces are kept" in said
-    assert names(tmp_path / "out") == ["rank00000.trace.json", "rank00001.trace.json"]
+    files = ["rank00000.trace.json", "rank00001.trace.json", "recording.json"]
+    assert names(tmp_path / "out") == files
+    content = manifest.read(tmp_path / "out" / "recording.json")
+    assert [rank.pid for rank in content.ranks] == job.pids
+    assert content.notes[-1].code == "recording-stopped"
     assert [source.rank for source in diagnose.load(tmp_path / "out").sources] == [0, 1]
 
 

@@ -14,6 +14,7 @@ import pytest
 from diagnose.attach.discovery.processes import Process
 from diagnose.attach.kineto import daemon
 from diagnose.attach.kineto import ipc as kineto_ipc
+from diagnose.collect._kineto import window_ns
 from diagnose.errors import AttachError
 
 pytest.importorskip("torch")
@@ -83,6 +84,12 @@ def test_a_window_by_the_clock_begins_on_both_ranks_together(job: Any, tmp_path:
 def test_a_window_by_iteration_holds_exactly_its_steps(job: Any, tmp_path: Path) -> None:
     _, paths = record(job, tmp_path, steps=3, step_ns=20_000_000)
     assert [optimizer_steps(path) for path in paths] == [3, 3]
+    for path in paths:
+        ops = [e for e in events(path) if e.get("cat") == "cpu_op"]
+        span_us = max(e["ts"] + e["dur"] for e in ops) - min(e["ts"] for e in ops)
+        length_ns = window_ns(path)
+        assert length_ns is not None
+        assert 0.9 * span_us * 1000 < length_ns < 2 * span_us * 1000
     job.more_steps(20)
 
 

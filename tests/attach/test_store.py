@@ -4,12 +4,17 @@ from __future__ import annotations
 
 import gzip
 import json
+import signal
+import subprocess
+import sys
 import threading
+import time
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from diagnose import manifest
 from diagnose.attach.hosts import JobStore
 from diagnose.errors import AttachError
 
@@ -80,6 +85,70 @@ def test_whoever_goes_without_a_word_leaves_the_agents_free(job: Any) -> None:
         channels = open_all(store)
         together([lambda c=c: c.ask("status") for c in channels])
     job.more_steps(20)
+
+
+def sequence_numbers(folder: Path, rank: int) -> list[int]:
+    """Of the boundaries of the window, as the agent wrote them into the trace."""
+    text = gzip.decompress((folder / f"rank{rank:05d}.trace.json.gz").read_bytes())
+    marks = json.loads(text)["diagnose_marks"]
+    return [seq for _, seq, _ in (json.loads(marks) if isinstance(marks, str) else marks)]
+
+
+def test_two_controllers_record_the_same_steps_and_merge(job: Any, tmp_path: Path) -> None:
+    """As on two hosts: each attaches to one rank, and knows of the other through the store."""
+    folders = [tmp_path / "host0", tmp_path / "host1"]
+    diagnose = [sys.executable, "-m", "diagnose"]
+    controllers = [
+        subprocess.Popen(
+            [
+                *(*diagnose, "attach", str(pid), "--hosts", "2", "--store", job.address),
+                *("--no-report", "-o", str(folder)),
+            ],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+        )
+        for pid, folder in zip(job.pids, folders, strict=True)
+    ]
+    for controller in controllers:
+        said, _ = controller.communicate(timeout=90)
+        assert controller.returncode == 0, said
+        assert said.splitlines()[-1].startswith("recorded 3 steps of rank "), said
+    numbers = [sequence_numbers(folder, rank) for rank, folder in enumerate(folders)]
+    assert len(numbers[0]) == 4
+    assert numbers[0] == numbers[1]
+    windows = [manifest.read(folder / "recording.json").window for folder in folders]
+    assert windows[0] == windows[1] == manifest.Window(3, None, "seq", numbers[0][0])
+
+    command = [*diagnose, "merge", str(tmp_path / "both"), *map(str, folders)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    assert done.returncode == 0, done.stderr
+    merged = manifest.read(tmp_path / "both" / "recording.json")
+    assert [rank.rank for rank in merged.ranks] == [0, 1]
+    assert (merged.window, merged.missing_ranks) == (windows[0], ())
+    codes = {note.code for note in merged.notes}
+    assert not codes & {"windows-apart", "clocks-differ", "ranks-missing", "ranks-not-aligned"}
+
+
+def test_a_controller_that_ends_while_it_waits_is_not_met(job: Any, tmp_path: Path) -> None:
+    """Ctrl-C before the others came; whoever comes next meets the one after it."""
+    command = [sys.executable, "-m", "diagnose", "attach", str(job.pids[0])]
+    command += ["--hosts", "2", "--store", job.address, "-o", str(tmp_path / "out")]
+    process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
+    assert process.stderr is not None
+    for line in process.stderr:
+        if "other hosts" in line:
+            break
+    time.sleep(0.5)
+    process.send_signal(signal.SIGINT)
+    _, said = process.communicate(timeout=15)
+    assert process.returncode == 130, said
+    assert not (tmp_path / "out").exists()
+    with JobStore.open(job.address) as one, JobStore.open(job.address) as two:
+        meetings = [one.meeting(2), two.meeting(2)]
+        together([lambda m=m: m.join(10) for m in meetings])
+        heard = together([lambda m=m: m.exchange(m.seat, 10) for m in meetings])
+        assert heard == [[0, 1], [0, 1]]
 
 
 def test_nobody_there_is_an_error_with_a_remedy(start_job: Any) -> None:

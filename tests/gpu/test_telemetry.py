@@ -211,7 +211,8 @@ def test_the_mapping_is_what_cuda_does(source):
     beyond = str(len(gpus))
     certain = [None, "", "0", " 0 ", last, f"{last},0", "-1", "0,-1", beyond, f"0,{beyond}"]
     certain += [first, first[:12], "0,0", f"{first},{first}", "none", "0,", "0,,0", "00", "+0"]
-    doubtful = ["0x0", "0abc", f"{first},0", f"0,{first}", first.upper(), "GPU-", "0 0"]
+    certain += ["0x0", "0abc", "0 0", "GPU-"]
+    doubtful = ["0x1", f"{first},0", f"0,{first}", first.upper()]
     answers = {}
     for value in [*certain, *doubtful]:
         found = telemetry.visible_devices(value, gpus, device_order="PCI_BUS_ID")

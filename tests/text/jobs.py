@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from diagnose.trace import Trace
+from diagnose.readers.assemble import Origin
+from diagnose.trace import HostIntervals, Trace
 from tests.builder import TraceBuilder, build_trace
 
 
@@ -68,6 +69,26 @@ def no_gpu_work() -> Trace:
     builder = TraceBuilder(rank=0, world_size=1).step(1, 0, 50).step(2, 50, 50).step(3, 100, 50)
     builder.operator("aten::mm", 5, 20)
     return build_trace(builder)
+
+
+CPU_BUILD = {"torch": "2.13.0+cpu", "cuda": None, "gpu": None}
+
+
+def on_cpu() -> Trace:
+    """Two ranks that nobody gave a GPU: steps of 10, 12 and 14 ms, on rank 1 of 11, 15 and 16 ms.
+
+    Outside of the window; in it they are longer. Medians 12 and 15 ms: 25 % more.
+    """
+    builders, origins = [], []
+    for rank, times in enumerate(((10, 12, 14), (11, 15, 16))):
+        builder = TraceBuilder(rank=rank, world_size=2).step(1, 0, 20_000)
+        for at in range(rank + 2):
+            builder.operator("aten::mm", 100 * at, 50)
+        ns = tuple(1_000_000 * ms for ms in times)
+        intervals = HostIntervals(before=ns[:2], within=(20_000_000,), after=ns[2:])
+        builders.append(builder)
+        origins.append(Origin(environment=CPU_BUILD, host_intervals=intervals))
+    return build_trace(*builders, origins=origins)
 
 
 HOSTILE = "[red]\x1b[31m<script>alert(1)</script>\n| evil |\u202e\u200f" + "x" * 8000

@@ -48,6 +48,7 @@ REPORTS = {
     "class_in_doubt.txt": lambda: rendered(jobs.class_in_doubt()),
     "class_in_doubt_overlap.txt": lambda: overlap(jobs.class_in_doubt(), "rank"),
     "no_gpu_work.txt": lambda: rendered(jobs.no_gpu_work()),
+    "on_cpu.txt": lambda: rendered(jobs.on_cpu()),
     "costly_overlap.txt": lambda: rendered(jobs.costly_overlap()),
     "hostile_names.txt": lambda: rendered(jobs.hostile_names()),
     "hostile_names.md": lambda: rendered(jobs.hostile_names(), "markdown"),
@@ -73,6 +74,7 @@ def test_every_expected_file_is_tested():
         jobs.unknown_ranks,
         jobs.many_ranks,
         jobs.costly_overlap,
+        jobs.on_cpu,
         jobs.hostile_names,
     ],
 )

@@ -24,6 +24,19 @@ class Job:
     ranks: tuple[RankProcess, ...]
 
     @property
+    def names(self) -> frozenset[str]:
+        """Everything that ``--job`` takes for it in full.
+
+        Also the names that it has only beside another job of the same script: what was
+        listed a moment ago still means it once that one has ended.
+        """
+        first = self.ranks[0]
+        bare = [name for name in (first.run, first.script, _base_name(first)) if name]
+        with_port = [name + _port(self) for name in bare]
+        with_process = [name + _first_process(self) for name in with_port]
+        return frozenset((self.name, *bare, *with_port, *with_process))
+
+    @property
     def world_size(self) -> int | None:
         """As the launcher says; None if it does not."""
         return next((r.world_size for r in self.ranks if r.world_size is not None), None)

@@ -147,6 +147,7 @@ def _by_name(among: Sequence[Job], name: str) -> Job:
     fits = (
         lambda job: job.name == name,
         lambda job: name in names(job),
+        lambda job: name in job.names,
         lambda job: any(n.startswith(name) for n in names(job)),
         lambda job: any(name in n for n in names(job)),
     )

@@ -75,7 +75,7 @@ def _assemble(
         ops, calls, parents, raw.collectives, strings, classifier, found.rank
     )
     notes += collectives.notes(described, raw.path)
-    judged = quality.Tables(raw.path, ops, calls, host, marks, strings, detail)
+    judged = quality.Tables(raw.path, ops, calls, host, marks, strings, detail, origin.environment)
     if len(ops["op_id"]) or not process.homeless:
         notes += quality.judge(judged)
     notes += incomplete.notes(judged, raw, ordered=ordered)
@@ -129,6 +129,8 @@ def _source(process: processes.Process, found: ranks.RankFound, origin: Origin) 
         complete=raw.complete,
         environment=origin.environment,
         metadata=raw.metadata,
+        # Of one process; a file of several does not say whose they are.
+        host_intervals=None if process.shared else origin.host_intervals,
     )
 
 

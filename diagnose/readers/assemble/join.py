@@ -13,7 +13,7 @@ from diagnose.readers.assemble.disagreements import disagreements
 from diagnose.readers.assemble.part import Part, reorder, sorted_rows
 from diagnose.readers.raw import Columns
 from diagnose.schema import NO_ROW, TABLES, Detail, TableSchema
-from diagnose.trace import Note, Strings, Table, Trace
+from diagnose.trace import ON_CPU, Note, Strings, Table, Trace
 
 _TAKEN = np.empty(0, np.int8)
 _REFERENCES = {"gpu_op_row": "gpu_ops", "launch_row": "launches", "step_row": "steps"}
@@ -25,6 +25,7 @@ def join(parts: list[Part], *, notes: Iterable[Note] = (), detail: Detail = Deta
     Sources are sorted by rank (unknown last), then in the order given.
     """
     parts.sort(key=lambda part: (part.source.rank is None, part.source.rank or 0))
+    on_gpus = any(len(part.tables["gpu_ops"]["op_id"]) for part in parts)
     strings, remaps = _merge_strings(parts)
     offsets = _offsets(parts)
     differing = disagreements(parts)
@@ -33,11 +34,18 @@ def join(parts: list[Part], *, notes: Iterable[Note] = (), detail: Detail = Deta
     }
     sources = tuple(part.source for part in parts)
     said = [
-        replace(note, source=number) for number, part in enumerate(parts) for note in part.notes
+        replace(_graver(note) if on_gpus else note, source=number)
+        for number, part in enumerate(parts)
+        for note in part.notes
     ]
     said = [*notes, *said, *_duplicates(parts), *differing]
     parts.clear()
     return Trace(sources, strings, **tables, notes=tuple(said), detail=detail)
+
+
+def _graver(note: Note) -> Note:
+    """A rank on the CPU among others on GPUs is hardly meant so."""
+    return replace(note, severity="warning") if note.code == ON_CPU else note
 
 
 def _merge_strings(parts: list[Part]) -> tuple[Strings, list[npt.NDArray[np.int32] | None]]:

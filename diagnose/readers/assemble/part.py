@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from diagnose.readers.raw import Columns
-from diagnose.trace import Note, Source
+from diagnose.trace import HostIntervals, Note, Source
 
 Rows = npt.NDArray[np.int64]
 
@@ -25,6 +25,7 @@ class Origin:
     environment: Mapping[str, Any] = field(default_factory=dict)
     samples: Columns | None = None
     notes: tuple[Note, ...] = ()
+    host_intervals: HostIntervals | None = None
 
 
 @dataclass

@@ -6,7 +6,8 @@ calls into the GPU runtime (``Detail.LAUNCHES``).
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from collections.abc import Mapping
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -14,7 +15,7 @@ from diagnose.intervals import covered_length, union
 from diagnose.readers.assemble.gpu import LAUNCHING, ambiguous_ids
 from diagnose.readers.raw import NO_NAME, Columns
 from diagnose.schema import Detail, Kind
-from diagnose.trace import Note, Severity
+from diagnose.trace import ON_CPU, Note, Severity
 
 FEW_STEPS = 3
 """Step times are differences: this many marks are the fewest that give two of them."""
@@ -38,12 +39,13 @@ class Tables(NamedTuple):
     steps: Columns
     strings: list[str]
     detail: Detail
+    environment: Mapping[str, Any] = {}
 
 
 def judge(tables: Tables) -> list[Note]:
     """The notes of one process."""
     if not len(tables.gpu["op_id"]):
-        return [_no_gpu_events(tables), *_overhead(tables)]
+        return [_on_cpu(tables) or _no_gpu_events(tables), *_overhead(tables)]
     notes = []
     if tables.detail >= Detail.LAUNCHES:
         notes += _without_launch(tables) + _without_kernel(tables) + _before_launch(tables)
@@ -57,6 +59,29 @@ def _no_gpu_events(tables: Tables) -> Note:
         "with ProfilerActivity.CUDA, and look for other profilers that hold the GPU's counters"
     )
     return Note("no-gpu-events", "warning", sentence)
+
+
+def _on_cpu(tables: Tables) -> Note | None:
+    """The note of a process that used no GPU; None unless its environment says so.
+
+    A call into the GPU runtime is proof of the contrary.
+    """
+    version = tables.environment.get("torch")
+    gpu = tables.environment.get("gpu", "not said")
+    if not isinstance(version, str) or gpu is not None or len(tables.calls["op_id"]):
+        return None
+    built_for_gpus = "rocm" in version or tables.environment.get("cuda", "") is not None
+    why = (
+        "no GPU was in use in it; if it should use one, look at torch.cuda.is_available() and "
+        "CUDA_VISIBLE_DEVICES there"
+        if built_for_gpus
+        else f"its PyTorch ({version}) is built without CUDA"
+    )
+    sentence = (
+        f"{tables.path}: the process ran on the CPU: {why}; figures of GPUs (overlap, idle time, "
+        "power) need a job on GPUs"
+    )
+    return Note(ON_CPU, "info", sentence)
 
 
 def _without_launch(tables: Tables) -> list[Note]:

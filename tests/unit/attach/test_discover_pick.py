@@ -208,3 +208,37 @@ def test_ranges(numbers, expected):
 )
 def test_missing(present, world, expected):
     assert missing_ranks(present, world) == expected
+
+
+# Names that tell two jobs of one script apart, and those of the one that is left.
+
+
+@pytest.mark.parametrize(
+    ("ports", "name", "expected"),
+    [
+        ((29873, 29501), "train.py:29873", 101),  # as listed
+        ((29873, 29501), "train.py:29501", 201),
+        ((29873, None), "train.py:29873", 101),  # the other has ended
+        ((29873, None), "train.py", 101),
+        ((29500, 29500), "train.py:29500@201", 201),
+        ((29500, None), "train.py:29500@101", 101),
+    ],
+)
+def test_a_name_that_was_listed_stays_valid_when_the_other_job_ends(proc, ports, name, expected):
+    for number, port in enumerate(ports):
+        if port is not None:
+            first = 100 * (number + 1)
+            add_torchrun(proc, first, ranks=1, port=port)
+    assert pids(pick(survey(proc.root), name=name)) == [[expected]]
+
+
+@pytest.mark.parametrize("name", ["train.py:29501", ":29873", "29873", "train.py:"])
+def test_a_port_counts_only_in_the_whole_name(proc, name):
+    add_torchrun(proc, 100, ranks=1, port=29873)
+    with pytest.raises(UsageError, match="no job of this name"):
+        pick(survey(proc.root), name=name)
+
+
+def test_a_run_goes_by_its_script_and_port_too(two_jobs):
+    assert pids(pick(two_jobs, name="train.py:29501")) == [[201, 202]]
+    assert pids(pick(two_jobs, name="llama-8b:29501")) == [[201, 202]]

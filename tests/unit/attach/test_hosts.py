@@ -251,41 +251,99 @@ def test_a_bad_address_is_refused(address: str) -> None:
         hosts.JobStore.open(address)
 
 
+def at_once(*calls: Callable[[], Any]) -> list[Any]:
+    """What each call returned or raised, all of them in threads."""
+    results: list[Any] = [None] * len(calls)
+
+    def work(number: int) -> None:
+        try:
+            results[number] = calls[number]()
+        except Exception as error:
+            results[number] = error
+
+    threads = [threading.Thread(target=work, args=(number,)) for number in range(len(calls))]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(20)
+    return results
+
+
+def meet(shared: MemoryStore, num_hosts: int, timeout_s: float = 10) -> hosts.Meeting:
+    meeting = hosts.Meeting(shared, num_hosts)  # type: ignore[arg-type]
+    meeting.join(timeout_s)
+    return meeting
+
+
 def test_hosts_hear_the_same_in_the_same_order() -> None:
     shared = MemoryStore()
-    said: dict[str, list[Any]] = {}
 
-    def take_part(name: str) -> None:
-        meeting = hosts.Meeting(shared, 3)  # type: ignore[arg-type]
-        said[name] = [meeting.exchange({"from": name, "round": n}, 10) for n in range(2)]
+    def take_part(name: str) -> tuple[int, list[Any]]:
+        meeting = meet(shared, 3)
+        return meeting.seat, [meeting.exchange({"from": name, "round": n}) for n in range(3)]
 
-    threads = [threading.Thread(target=take_part, args=(name,)) for name in "abc"]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join(20)
-    assert said["a"] == said["b"] == said["c"]
-    for number, heard in enumerate(said["a"]):
+    said = dict(at_once(*(lambda name=name: take_part(name) for name in "abc")))
+    assert sorted(said) == [0, 1, 2]
+    assert said[0] == said[1] == said[2]
+    for number, heard in enumerate(said[0]):
         assert sorted(m["from"] for m in heard) == ["a", "b", "c"]
         assert {m["round"] for m in heard} == {number}
+    rounds = {key.split("/")[3] for key in shared.values if "/round/" in key}
+    assert rounds == {"3"}  # what all have read is not left in the job's store
 
 
-def test_a_host_that_stays_away_makes_the_round_void_and_the_next_one_works() -> None:
+def test_hosts_that_leave_are_missed_and_the_others_go_on() -> None:
     shared = MemoryStore()
-    with pytest.raises(AttachTimeoutError, match="only 1 of 2 hosts"):
-        hosts.Meeting(shared, 2).exchange("early", 0.1)  # type: ignore[arg-type]
-    heard: list[list[Any]] = []
+    first, second, third = at_once(*[lambda: meet(shared, 3)] * 3)
 
-    def take_part(name: str) -> None:
-        heard.append(hosts.Meeting(shared, 2).exchange(name, 10))  # type: ignore[arg-type]
+    def stay(meeting: hosts.Meeting) -> list[Any]:
+        return [meeting.exchange(number) for number in range(2)]
 
-    threads = [threading.Thread(target=take_part, args=(name,)) for name in "ab"]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join(20)
-    assert heard[0] == heard[1]
-    assert sorted(heard[0]) == ["a", "b"]
+    def go(meeting: hosts.Meeting) -> list[Any]:
+        heard = meeting.exchange(0)
+        meeting.leave("its ranks are gone")
+        return [heard]
+
+    one, two, three = at_once(lambda: stay(first), lambda: go(second), lambda: stay(third))
+    assert two == [[0, 0, 0]]
+    last = [1, 1, 1]
+    last[second.seat] = None  # type: ignore[call-overload]
+    assert one == three == [[0, 0, 0], last]
+    assert first.reasons == {second.seat: "its ranks are gone"}
+    with pytest.raises(AttachError, match="has left"):
+        second.exchange(1)
+
+
+def test_a_host_that_stays_away_ends_in_an_error_and_the_next_ones_meet() -> None:
+    shared = MemoryStore()
+    with pytest.raises(AttachTimeoutError, match=r"only 1 of 2 hosts came within 0\.1 s") as caught:
+        meet(shared, 2, 0.1)
+    assert "every host" in caught.value.hint
+    one, two = at_once(lambda: meet(shared, 2), lambda: meet(shared, 2))
+    assert at_once(lambda: one.exchange("a"), lambda: two.exchange("b"))[0] in (
+        ["a", "b"],
+        ["b", "a"],
+    )
+
+
+def test_the_seat_of_a_host_that_was_killed_is_not_taken_for_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """It said that it is here, and no more. The first of the next two finds that out."""
+    monkeypatch.setattr(hosts, "_SIT_DOWN_S", 0.2)
+    shared = MemoryStore()
+    shared.add("meet/seats", 1)
+    shared.set("meet/0/here/0", "2")
+    one, two = at_once(lambda: meet(shared, 2), lambda: meet(shared, 2))
+    assert sorted(at_once(lambda: one.exchange(1), lambda: two.exchange(2))[0]) == [1, 2]
+    assert one._top == two._top != "meet/0"
+
+
+def test_a_host_that_falls_silent_is_an_error() -> None:
+    shared = MemoryStore()
+    one, _ = at_once(lambda: meet(shared, 2), lambda: meet(shared, 2))
+    with pytest.raises(AttachTimeoutError, match=r"of 2 did not answer within 0\.1 s"):
+        one.exchange("alone", 0.1)
 
 
 def wait_until(ready: Callable[[], object]) -> None:

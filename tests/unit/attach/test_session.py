@@ -16,6 +16,7 @@ from diagnose.attach import session as sessions
 from diagnose.attach.channel import Channel
 from diagnose.attach.session import Member, Session, Wanted
 from diagnose.errors import (
+    AttachError,
     AttachTimeoutError,
     NoStepsError,
     OutputError,
@@ -24,7 +25,7 @@ from diagnose.errors import (
     StuckError,
     WindowLostError,
 )
-from tests.unit.attach.fake_agent import Answer, FakeAgent, refusing
+from tests.unit.attach.fake_agent import STEP_NS, Answer, FakeAgent, refusing
 
 Start = Callable[..., tuple[Session, list[FakeAgent]]]
 
@@ -289,7 +290,14 @@ def test_an_agent_of_another_version_is_left_alone(start: Start, tmp_path: Path)
     assert error.message == "rank 1: its agent speaks protocol 2, this version speaks 1"
 
 
-@pytest.mark.parametrize("marks", [None, "x", [], [[1, 2]], [[1, "2", 3]], [[None, 2, 3]], [7]])
+@pytest.mark.parametrize(
+    "marks",
+    [
+        *(None, "x", [], [[1, 2]], [[1, "2", 3]], [[None, 2, 3]], [7], [[1, 3, 5]]),
+        *([[2, 6, 9], [1, 3, 5]], [[1, 3, 5], [2, True, 9]], [[1, 3, 5], [2, 6, 10**400]]),
+        *([[1, 3, 5], [2, "6", 9]], [[1, 3, 5], [2, -6, 9]], [[1, 3, 5], {}]),
+    ],
+)
 def test_an_agent_that_tells_no_steps_is_left_out(
     start: Start, tmp_path: Path, marks: object
 ) -> None:
@@ -297,7 +305,40 @@ def test_an_agent_that_tells_no_steps_is_left_out(
     with session:
         taken = record(session, tmp_path)
     assert [member.rank for member in taken.replies] == [0]
-    assert len(session.failures) == 1
+    [error] = session.failures.values()
+    assert isinstance(error, AttachError)
+    assert error.message.startswith("rank 1: the step boundaries that its agent told")
+
+
+def test_ranks_that_were_armed_far_apart_are_asked_for_what_overlaps(
+    start: Start, tmp_path: Path
+) -> None:
+    """Rank 1 is armed 0.3 s, 30 steps, later than rank 0, and steps hold 2 or 4 collectives.
+
+    Of two boundaries a rank nothing would overlap, and the wall clock would have to do.
+    """
+
+    def irregular(agent: FakeAgent) -> None:
+        agent.mark = lambda step: [step, 6 * (step // 2) + 2 * (step % 2), step * STEP_NS]  # type: ignore[method-assign]
+
+    session, agents = start({}, {})
+    for agent in agents:
+        irregular(agent)
+    late = agents[1].answer_arm
+
+    def answer_late(request: dict[str, Any]) -> dict[str, Any]:
+        time.sleep(0.3)
+        return late(request)
+
+    agents[1].answers["arm"] = answer_late
+    go = {"go": lambda request: {"ok": True, "marks": [], "at": request["start"]}}
+    for agent in agents:
+        agent.answers |= go
+    with session:
+        taken = record(session, tmp_path)
+    assert taken.start.clock == "seq"
+    assert taken.start.stride == 4
+    assert all(agent.ops()[-4:-1] == ["arm", "steps", "go"] for agent in agents)
 
 
 def test_a_defect_is_not_taken_for_a_refusal(start: Start, tmp_path: Path) -> None:

@@ -12,7 +12,7 @@ import pytest
 import diagnose
 from diagnose import collect, manifest
 from diagnose.attach.discovery.discover import RankProcess
-from diagnose.collect import _compress, _reach, _sensors
+from diagnose.collect import _compress, _reach, _sensors, _window
 from diagnose.errors import (
     AttachError,
     NoRanksError,
@@ -275,8 +275,70 @@ def test_a_disk_that_fills_up_while_packing_keeps_the_traces(
     said: list[str] = []
     with pytest.raises(OutputError, match="No space left"):
         attach(ranks, tmp_path / "out", progress=said.append)
-    assert names(tmp_path / "out") == ["rank00000.trace.json"]
-    assert said[-1].startswith("1 whole traces are kept in")
+    assert names(tmp_path / "out") == [
+        "rank00000.env.json",
+        "rank00000.trace.json",
+        "recording.json",
+    ]
+    assert said[-1] == f"1 whole traces are kept in {tmp_path / 'out'}"
+
+
+def test_what_was_whole_when_it_was_stopped_late_is_a_recording(
+    start: Start, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Ctrl-C while the first of two traces was packed and the second was not."""
+    compress = _compress.compress_all
+
+    def stopped(traces: list[Path], progress: Any) -> list[Path]:
+        compress(traces[:1], progress)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(_window, "compress_all", stopped)
+    ranks, agents = start({}, {})
+    with pytest.raises(KeyboardInterrupt):
+        attach(ranks, tmp_path / "out")
+    content = manifest.read(tmp_path / "out" / "recording.json")
+    assert [rank.trace for rank in content.ranks] == [
+        "rank00000.trace.json.gz",
+        "rank00001.trace.json",
+    ]
+    go = next(request for request in agents[0].asked if request["op"] == "go")
+    assert content.window == manifest.Window(3, None, "seq", go["start"]["seq"])
+    assert [note.code for note in content.notes][-1] == "recording-stopped"
+    assert content.observer is not None
+    assert [source.rank for source in diagnose.load(tmp_path / "out").sources] == [0, 1]
+
+
+def test_a_manifest_that_cannot_be_written_leaves_the_traces_as_they_are(
+    start: Start, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(*_: object) -> None:
+        raise OutputError("no room")
+
+    monkeypatch.setattr(manifest, "write", full)
+    ranks, _ = start({})
+    said: list[str] = []
+    with pytest.raises(OutputError, match="no room"):
+        attach(ranks, tmp_path / "out", progress=said.append)
+    assert "rank00000.trace.json.gz" in names(tmp_path / "out")
+    assert "recording.json" not in names(tmp_path / "out")
+    assert said[-1].endswith("it has no manifest, which `diagnose report` can do without")
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"hosts": 2},
+        {"hosts": 0, "store": "node0:1"},
+        {"store": "node0:1"},
+        {"hosts": 2, "store": "node0:1", "route": collect.Route.kineto_daemon},
+    ],
+)
+def test_several_hosts_need_a_store_and_an_agent(tmp_path: Path, wrong: dict[str, Any]) -> None:
+    ranks = [rank_process(FIRST_PID, 0, 1)]
+    with pytest.raises(UsageError, match=r"store|agent"):
+        collect.attach(ranks, tmp_path / "out", **wrong)
+    assert not (tmp_path / "out").exists()
 
 
 def test_wrong_windows_are_refused_before_anything_else(tmp_path: Path) -> None:

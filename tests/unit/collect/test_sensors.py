@@ -73,7 +73,7 @@ def test_each_rank_gets_the_readings_of_its_own_gpu(tmp_path: Path) -> None:
     files = {m: tmp_path / f"rank{m.rank}.telemetry.csv" for m in ranks}
     sensors.start(files, notes)
     time.sleep(0.1)
-    sensors.stop_after_refresh(notes)
+    sensors.stop_after_refresh(notes, time.monotonic())
     sensors.stop(notes)
     assert powers(files[ranks[0]]) == {"101.0"}
     assert powers(files[ranks[1]]) == {"100.0"}
@@ -111,7 +111,7 @@ def test_a_gpu_that_is_not_known_is_not_guessed(tmp_path: Path) -> None:
     sensors, notes = Sensors(open_sensors=TwoGpus), list[RecordingNote]()
     rank = member(tmp_path, 3, gpu_uuid="GPU-ffffffff-0000-0000-0000-000000000000")
     sensors.start({rank: tmp_path / "3.telemetry.csv"}, notes)
-    sensors.stop_after_refresh(notes)
+    sensors.stop_after_refresh(notes, time.monotonic())
     sensors.close()
     assert list(tmp_path.glob("*.csv*")) == []
     [note] = notes
@@ -127,7 +127,7 @@ def test_no_driver_is_a_note(tmp_path: Path) -> None:
     notes: list[RecordingNote] = []
     sensors = Sensors(open_sensors=refuse)
     sensors.start({member(tmp_path, 0): tmp_path / "0.telemetry.csv"}, notes)
-    sensors.stop_after_refresh(notes)
+    sensors.stop_after_refresh(notes, time.monotonic())
     sensors.close()
     assert notes == [
         RecordingNote(
@@ -145,14 +145,17 @@ def test_a_file_that_cannot_be_made_is_a_note(tmp_path: Path) -> None:
     assert [note.code for note in notes] == ["telemetry-missing"]
 
 
-def test_the_sampler_runs_past_the_window_until_the_driver_has_renewed(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize(("ago_s", "left_s"), [(0.0, 0.4), (0.1, 0.3), (5.0, None)])
+def test_readings_go_on_past_the_last_work_of_the_gpu(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, ago_s: float, left_s: float | None
 ) -> None:
-    assert _sensors.REFRESH_S >= 0.2
+    """At least 300 ms of readings, of which the last may be 100 ms old; less what has passed."""
     slept: list[float] = []
-    monkeypatch.setattr(_sensors.time, "sleep", slept.append)
     sensors, notes = Sensors(open_sensors=TwoGpus), list[RecordingNote]()
     sensors.start({member(tmp_path, 0, gpu_uuid=UUIDS[0]): tmp_path / "0.telemetry.csv"}, notes)
-    sensors.stop_after_refresh(notes)
+    monkeypatch.setattr(_sensors.time, "sleep", slept.append)
+    monkeypatch.setattr(_sensors.time, "monotonic", lambda: 1000.0)
+    sensors.stop_after_refresh(notes, 1000.0 - ago_s)
+    monkeypatch.undo()
     sensors.close()
-    assert slept == [_sensors.REFRESH_S]
+    assert slept == ([] if left_s is None else [pytest.approx(left_s)])

@@ -62,9 +62,15 @@ def indexes(*arguments, **options):
         ("0,1,0", []),
         ("0,-1,0", [0]),  # never reached
         ("01,1", []),
-        ("0x1", None),  # 0 or 1, depending on who reads it
-        ("1gpu", None),
+        ("0x1", None),  # 0 or, in base 16, 1
+        ("0X0a", None),
         ("0,0x1", [0]),
+        ("0x0", [0]),  # these three and "GPU-" below: seen on one H200
+        ("0abc", [0]),
+        ("0 0", [0]),
+        ("1gpu", [1]),
+        ("2,1 3", [2, 1]),
+        ("7gpu", []),
         ("\u0661", None),  # a digit, but not of ASCII
         (A, [0]),
         (A.lower(), [0]),
@@ -73,7 +79,9 @@ def indexes(*arguments, **options):
         ("GPU-1", [0]),
         ("GPU-33334", [3]),
         ("GPU-3333", None),
-        ("GPU-", None),
+        ("GPU-", []),
+        ("gpu-", []),
+        (f"{B},GPU-,{A}", [1]),
         ("GPU-9", []),
         (f"{B},GPU-9,{A}", [1]),
         (f"{B},{B}", []),
