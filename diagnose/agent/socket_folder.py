@@ -80,6 +80,7 @@ class Listener:
             self._inode = os.lstat(unfinished).st_ino
             # Under its name only once it listens: a refused connection then means a dead agent.
             os.rename(unfinished, self.path)
+            _sweep(folder)
         except OSError as error:
             self.socket.close()
             raise RefusalError(
@@ -110,6 +111,29 @@ class Listener:
         with suppress(OSError):
             if os.lstat(self.path).st_ino == self._inode:
                 os.unlink(self.path)
+
+
+def _sweep(folder: str) -> None:
+    """Remove the sockets of processes that were killed: no such process, and nobody answers.
+
+    Both are asked, since processes of another container may share the folder.
+    """
+    with suppress(OSError):
+        for name in os.listdir(folder):
+            pid = name[: -len(".sock")]
+            if name.endswith(".sock") and pid.isdigit() and not os.path.exists(f"/proc/{pid}"):
+                path = os.path.join(folder, name)
+                probe = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_CLOEXEC)
+                try:
+                    probe.setblocking(False)
+                    probe.connect(path)
+                except ConnectionRefusedError:
+                    with suppress(OSError):
+                        os.unlink(path)
+                except OSError:
+                    pass
+                finally:
+                    probe.close()
 
 
 def _trusted(connection: socket.socket) -> bool:

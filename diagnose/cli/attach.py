@@ -88,7 +88,7 @@ def attach(
     store: Store = None,
     hosts: Annotated[int, typer.Option(min=1, metavar="N", help=_ABOUT_HOSTS)] = 1,
     timeout: Annotated[
-        float, typer.Option(min=0.1, metavar="S", help="How long to wait for a rank's step.")
+        float, typer.Option(min=1, metavar="S", help="How long to wait for a rank's step.")
     ] = 30.0,
     report: Annotated[
         bool, typer.Option("--report/--no-report", help="Print the report afterwards.")

@@ -153,7 +153,8 @@ def run(
     status, seen = run_job(command, variables, wanted)
     if folder_wanted is not None:
         kept = len(seen.windows) - seen.removed
-        say(f"{kept} windows of {seen.steps} steps are kept in {folder_wanted}")
+        windows = "1 window is" if kept == 1 else f"{kept} windows are"
+        say(f"{seen.steps} steps were seen; {windows} kept in {folder_wanted}")
     raise typer.Exit(status)
 
 

@@ -32,6 +32,9 @@ def sentences(diagnosis: Diagnosis, *, by_step: bool) -> Iterator[str]:
     yield _balance(diagnosis.tables["balance"], by_step=by_step)
 
 
+NOT_TOLD = ", so whether it is slower at all is not told"
+
+
 def interval(low: float, high: float) -> str:
     """A 95 % interval as ``1.52 to 1.70``; open where there is no upper end."""
     if np.isnan(low):
@@ -47,6 +50,7 @@ def _slowdown(total: Table) -> str:
     if not np.isnan(value):
         said = f"While communication runs, compute takes {rate(value)} times as long as alone"
         said += f" (95 %: {interval(low, high)})" if not np.isnan(low) else ""
+        said += NOT_TOLD if low <= 1 <= high else ""
         said += f"; {whole}."
     else:
         least = f", at least {rate(low)} times as long" if not np.isnan(low) and low > 1 else ""

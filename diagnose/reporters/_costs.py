@@ -9,7 +9,7 @@ import numpy as np
 
 from diagnose.contention._tables import Verdict
 from diagnose.findings import Diagnosis
-from diagnose.reporters._contention_sentences import interval
+from diagnose.reporters._contention_sentences import NOT_TOLD, interval
 from diagnose.reporters._format import counted, percent, rate, scale_for
 from diagnose.reporters._records import Record
 from diagnose.trace import Table
@@ -53,7 +53,10 @@ def _slowdown(total: Table) -> str:
     said += " beside communication" if name == "slowdown" else " in all"
     bounds = interval_of(name)
     shown = f"95 %: {bounds}; " if bounds != "-" else ""
-    return f"{said} ({shown}seen on {percent(float(total['coverage_pct'][0]))} % of it)."
+    low, high = (float(total[f"{name}_{end}"][0]) for end in ("low", "high"))
+    doubt = NOT_TOLD if low <= 1 <= high else ""
+    coverage = percent(float(total["coverage_pct"][0]))
+    return f"{said} ({shown}seen on {coverage} % of it){doubt}."
 
 
 def _balance(balance: Table) -> Iterator[str]:

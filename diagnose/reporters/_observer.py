@@ -35,6 +35,11 @@ def observer_sentence(diagnosis: Diagnosis) -> str:
             f"Steps took {_milliseconds(row['within_ns'])} ms in the window (on the {clock}); too "
             "few were seen outside of it to say what recording cost."
         )
+    if abs(change_pct) >= NO_CHANGE_PCT and not row["beyond_variation"]:
+        return (
+            "What recording cost is not told from the job's own variation: steps took "
+            f"{_times(row)}."
+        )
     reservation = _reservation(change_pct, row, on_cpu=diagnosis.trace.on_cpu)
     return f"{_change(change_pct)}: {_times(row)}{reservation}."
 
@@ -55,6 +60,7 @@ def observer_record(diagnosis: Diagnosis) -> Record | None:
         "num_before": row["num_before"],
         "num_within": row["num_within"],
         "num_after": row["num_after"],
+        "beyond_variation": row["beyond_variation"],
         "job_varies": row["job_varies"],
     }
 

@@ -55,6 +55,12 @@ OBSERVER_EFFECT = TableSchema(
             nullable=True,
         ),
         Column(
+            "beyond_variation",
+            "bool",
+            "whether the step in the window lies further outside of those before and after it "
+            "than `before_spread_ns`",
+        ),
+        Column(
             "job_varies",
             "bool",
             "whether before and after differ by more than `before_spread_ns` and 1 %",
@@ -88,6 +94,7 @@ def observer_effect(trace: Trace) -> Table | Unavailable:
         "num_within": len(on_gpu) or observer.num_within,
         "num_after": observer.num_after,
         "change_pct": _change_pct(observer, within),
+        "beyond_variation": _beyond_variation(observer, within),
         "job_varies": _varies(observer),
     }
     columns = {
@@ -110,6 +117,15 @@ def _gpu_steps(trace: Trace) -> list[int]:
 def _change_pct(observer: Observer, within: int | None) -> float | None:
     outside = observer.before_ns if observer.before_ns is not None else observer.after_ns
     return 100 * (within - outside) / outside if outside and within is not None else None
+
+
+def _beyond_variation(observer: Observer, within: int | None) -> bool:
+    """Steps that differ that much anyway tell nothing of what recording cost."""
+    outside = [ns for ns in (observer.before_ns, observer.after_ns) if ns is not None]
+    if within is None or not outside:
+        return False
+    spread = observer.before_spread_ns or 0
+    return not min(outside) - spread <= within <= max(outside) + spread
 
 
 def _varies(observer: Observer) -> bool:

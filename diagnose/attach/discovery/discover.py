@@ -108,10 +108,10 @@ def pick(
         raise UsageError("process ids, --job and --all exclude each other", hint="give one of them")
     if pids:
         return _of_processes(seen, pids)
+    if name is not None and (seen.jobs or seen.unlikely):
+        return [_by_name((*seen.jobs, *seen.unlikely), name)]
     if not seen.jobs:
         raise no_ranks(seen)
-    if name is not None:
-        return [_by_name(seen.jobs, name)]
     if len(seen.jobs) > 1 and not everything:
         raise UsageError(
             f"{len(seen.jobs)} jobs run on this host, and nothing says which is meant",

@@ -10,6 +10,7 @@ import os
 import signal
 import sys
 import time
+from contextlib import suppress
 from pathlib import Path
 
 from diagnose.attach.injection import inject, ptrace
@@ -31,7 +32,10 @@ def dying(function, step, count):
 
 def is_well():
     """Whether no thread of the target is traced or blocks a signal."""
-    texts = [path.read_text() for path in Path(f"/proc/{pid}/task").glob("*/status")]
+    texts = []
+    for path in Path(f"/proc/{pid}/task").glob("*/status"):
+        with suppress(OSError):  # a thread that ended meanwhile is well
+            texts.append(path.read_text())
     assert texts, "the target died"
     return all("TracerPid:\t0\n" in t and "SigBlk:\t0000000000000000\n" in t for t in texts)
 

@@ -147,3 +147,37 @@ def test_path_too_long_is_refused(tmp_path: Path) -> None:
     folder.mkdir()
     with pytest.raises(RefusalError, match="too long"):
         Listener(str(folder))
+
+
+def test_sockets_of_killed_processes_are_swept_and_live_ones_stay(tmp_path: Path) -> None:
+    folder = tmp_path / "sockets"
+    folder.mkdir(mode=0o700)
+    dead = _ended_pid()
+    abandoned = socket.socket(socket.AF_UNIX)
+    abandoned.bind(str(folder / f"{dead}.sock"))
+    abandoned.close()
+    served = socket.socket(socket.AF_UNIX)
+    served.bind(str(folder / f"{os.getppid()}.sock"))
+    served.listen()
+    elsewhere = socket.socket(socket.AF_UNIX)
+    elsewhere.bind(str(folder / f"{dead + 1_000_000_000}.sock"))
+    elsewhere.listen()  # answers, though no such process is here: another container's
+    listener = Listener(str(folder))
+    try:
+        assert sorted(p.name for p in folder.iterdir()) == sorted(
+            [
+                f"{os.getpid()}.sock",
+                f"{os.getppid()}.sock",
+                f"{dead + 1_000_000_000}.sock",
+            ]
+        )
+    finally:
+        listener.close()
+        served.close()
+        elsewhere.close()
+
+
+def _ended_pid() -> int:
+    child = subprocess.Popen(["sleep", "0"])
+    child.wait()
+    return child.pid
