@@ -149,14 +149,22 @@ def _nccl_built() -> str | None:
 
 def _nccl_loaded() -> str | None:
     """The version of the library in this process: it often is another than the build's."""
+    # The program's own symbols first: there a preloaded library wins, as it does for torch.
+    version = _answer_of(None)
+    if version is None:
+        with suppress(Exception):
+            path = _mapped_nccl("/proc/self/maps")
+            version = None if path is None else _answer_of(path)
+    return version
+
+
+def _answer_of(path: str | None) -> str | None:
     with suppress(Exception):
-        path = _mapped_nccl("/proc/self/maps")
-        if path is not None:
-            # RTLD_NOLOAD: a handle of what is loaded; nothing is loaded for us.
-            library = ctypes.CDLL(path, mode=os.RTLD_NOLOAD | os.RTLD_LAZY)
-            number = ctypes.c_int(0)
-            if library.ncclGetVersion(ctypes.byref(number)) == 0:
-                return nccl_version(number.value)
+        # RTLD_NOLOAD: a handle of what is loaded; nothing is loaded for us.
+        library = ctypes.CDLL(path, mode=os.RTLD_NOLOAD | os.RTLD_LAZY)
+        number = ctypes.c_int(0)
+        if library.ncclGetVersion(ctypes.byref(number)) == 0:
+            return nccl_version(number.value)
     return None
 
 

@@ -68,6 +68,9 @@ class Taken:
     replies: Mapping[Member, Mapping[str, Any]]
 
 
+_MAX_RANKS = 1 << 20
+
+
 class Session:
     """Many agents asked together. A context manager: at its end all are let go."""
 
@@ -118,7 +121,9 @@ class Session:
                     f"this version speaks {PROTOCOL}",
                     hint="use the torch-diagnose that started the job",
                 )
-            if isinstance(rank := reply.get("rank"), int):
+            rank = reply.get("rank")
+            # From another process: it becomes part of file names.
+            if isinstance(rank, int) and not isinstance(rank, bool) and 0 <= rank < _MAX_RANKS:
                 member.rank = rank
             if reply.get("injected") is True and member.route == "cooperative":
                 member.route = "injected"  # an earlier one that has not left yet

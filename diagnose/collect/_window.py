@@ -231,7 +231,8 @@ class WindowRecorder:
         env = None
         if environment:
             env = self._folder.file(rank, "env.json")
-            env.write_text(json.dumps(environment, indent=1) + "\n", encoding="utf-8")
+            with open(env, "x", encoding="utf-8") as file:  # follows no link
+                file.write(json.dumps(environment, indent=1) + "\n")
         telemetry = self._folder.file(rank, "telemetry.csv")
         own = self._execution_trace
         status = member.status

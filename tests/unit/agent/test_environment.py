@@ -1,5 +1,8 @@
 from __future__ import annotations
 
+import os
+import shutil
+import subprocess
 import sys
 from pathlib import Path
 from types import SimpleNamespace
@@ -151,3 +154,24 @@ def test_the_process_group_knows_better(monkeypatch: pytest.MonkeyPatch) -> None
     monkeypatch.setitem(sys.modules, "torch.distributed", group)
     found = rank.place()
     assert (found["rank"], found["world_size"], found["backend"]) == (6, 16, "nccl")
+
+
+def test_a_preloaded_nccl_wins_over_the_one_that_torch_brought(tmp_path: Path) -> None:
+    compiler = shutil.which("cc") or shutil.which("gcc")
+    if compiler is None:
+        pytest.skip("no C compiler here")
+    for name, number in (("brought", 22809), ("preloaded", 23102)):
+        (tmp_path / name).mkdir()
+        source = tmp_path / f"{name}.c"
+        source.write_text(f"int ncclGetVersion(int *v) {{ *v = {number}; return 0; }}\n")
+        library = tmp_path / name / "libnccl.so.2"
+        subprocess.run([compiler, "-shared", "-fPIC", "-o", library, source], check=True)
+    script = (
+        "import ctypes, sys; ctypes.CDLL(sys.argv[1])\n"
+        "from diagnose.agent import environment; print(environment._nccl_loaded())"
+    )
+    line = [sys.executable, "-c", script, str(tmp_path / "brought" / "libnccl.so.2")]
+    preload = {**os.environ, "LD_PRELOAD": str(tmp_path / "preloaded" / "libnccl.so.2")}
+    for environ, version in ((preload, "2.31.2"), (dict(os.environ), "2.28.9")):
+        done = subprocess.run(line, env=environ, capture_output=True, text=True, check=True)
+        assert done.stdout.strip() == version
