@@ -59,15 +59,22 @@ def candidates() -> tuple[Candidate, ...]:
         ),
         Candidate(
             "report",
-            "`diagnose report`: and launches, synchronisations",
+            "`diagnose report --only shapes`: and launches, input shapes",
             (diagnose, "report"),
-            ("--format", "json"),
+            ("--only", "shapes", "--format", "json"),
             ours=True,
         ),
         Candidate(
             "everything",
             "`diagnose.load` and overlap by step: everything",
             child("everything.py"),
+            ours=True,
+        ),
+        Candidate(
+            "judged",
+            "`diagnose report`: everything, judged and replayed",
+            (diagnose, "report"),
+            ("--format", "json"),
             ours=True,
         ),
         Candidate(

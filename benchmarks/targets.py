@@ -23,10 +23,13 @@ class Target:
     peak_mib: float | None = None
 
 
+_EVERYTHING = Target(less_cpu=10, less_memory=10, times_floor=9, peak_mib=1024)
+
 LARGE: Mapping[str, Target] = {
     "overlap": Target(less_cpu=25, times_floor=3, peak_mib=150),
     "report": Target(less_cpu=15, times_floor=6, peak_mib=400),
-    "everything": Target(less_cpu=10, less_memory=10, times_floor=9, peak_mib=1024),
+    "everything": _EVERYTHING,
+    "judged": _EVERYTHING,
 }
 SMALL = Target(less_cpu=5, peak_mib=120)
 INTERVALS = Target(less_cpu=8)

@@ -21,9 +21,11 @@ from diagnose.errors import DiagnoseError, ExtensionError, UsageError
 if TYPE_CHECKING:
     from diagnose.analysis import Analyzer, Unavailable
     from diagnose.findings import Diagnosis
+    from diagnose.rules._judge import Judging
+    from diagnose.rules._rule import Rule
     from diagnose.trace import Table, Trace
 
-ANALYSIS_MODULES = ("diagnose.timeline", "diagnose.contention")
+ANALYSIS_MODULES = ("diagnose.timeline", "diagnose.contention", "diagnose.replay")
 """Analyses that later layers build on; they stand outside of ``analyzers/``."""
 
 
@@ -50,8 +52,12 @@ REPORT: Mapping[str, Request] = {
     "balance": Request("overlap_balance"),
     "power": Request("power_summary"),
     "host_steps": Request("host_steps"),
+    "staircase": Request("staircase", {"most": 4, "quick": True}),
 }
 """What the reports draw."""
+
+_KEPT = {"ALL": "operators", "SHAPES": "input shapes"}
+"""What a level of detail is called where its name does not say it."""
 
 
 def constant_of(module_name: str, constant: str) -> Any:
@@ -101,6 +107,12 @@ def reporters() -> Mapping[str, Any]:
     return discover("diagnose.reporters", "REPORTER")
 
 
+@cache
+def rules() -> Mapping[str, Rule]:
+    """Every rule by id, in the order of ids."""
+    return {rule.id: rule for rule in discover("diagnose.rules", "RULE").values()}
+
+
 def options_of(analyzer: Analyzer) -> inspect.Signature:
     """The signature of an analysis without the trace."""
     signature = inspect.signature(analyzer.run)
@@ -124,7 +136,7 @@ def run(analyzer: Analyzer, trace: Trace, *values: Any, **options: Any) -> Table
         ) from None
     if trace.detail < analyzer.needs:
         return Unavailable(
-            f"it needs the {analyzer.needs.name.lower()} of the trace, "
+            f"it needs the {_KEPT.get(name := analyzer.needs.name, name.lower())} of the trace, "
             f"and only {trace.detail.name.lower()} was loaded",
             "load the trace without `only` (on the command line: without --only)",
         )
@@ -143,35 +155,77 @@ def diagnose(
     *,
     debug: bool = False,
     failed: Callable[[str, Exception], None] | None = None,
+    judging: Judging | None = None,
 ) -> Diagnosis:
-    """Run each requested analysis once, and what ``HEAD`` names.
+    """Run each requested analysis once, and what ``HEAD`` names; with ``judging`` the rules too.
 
-    One that crashes is recorded as unavailable with its reason and does not
-    stop the others; with ``debug`` the exception is raised instead. ``failed``
-    is told the request's name and the exception.
+    One that crashes is recorded as unavailable (a rule: as failed) with its reason and does
+    not stop the others; with ``debug`` the exception is raised instead. ``failed`` is told
+    the request's or the rule's name and the exception.
     """
     from diagnose.analysis import Unavailable
-    from diagnose.findings import Diagnosis
+    from diagnose.findings import Checked, Diagnosis, Finding
 
+    analyses = _Analyses(trace, debug=debug)
     tables: dict[str, Table] = {}
     unavailable: dict[str, Unavailable] = {}
     known = analyzers()
     at_head = {name: request for name, request in HEAD.items() if request.analyzer in known}
     for name, request in {**at_head, **requests}.items():
-        try:
-            result = run(known[request.analyzer], trace, **request.options)
-        except Exception as problem:
-            if debug:
-                raise
-            if failed is not None:
-                failed(name, problem)
-            unavailable[name] = _crashed(request.analyzer, problem)
-            continue
+        result = analyses(request.analyzer, request.options)
+        problem = analyses.crashes.get(request.analyzer)
+        if problem is not None and failed is not None:
+            failed(name, problem)
         if not isinstance(result, Unavailable):
             tables[name] = result
-        elif name in requests:  # nobody misses what only the head would say
+        elif name in requests or problem is not None:
+            # Nobody misses what only the head would say.
             unavailable[name] = result
-    return Diagnosis(trace, tables, unavailable)
+    findings: tuple[Finding, ...] = ()
+    checked: Checked | None = None
+    if judging is not None:
+        from diagnose.rules._facts import Facts
+        from diagnose.rules._judge import judge
+
+        facts = Facts(trace, analyses)
+        findings, checked = judge(facts, rules(), judging, debug=debug, failed=failed)
+    return Diagnosis(trace, tables, unavailable, findings, checked)
+
+
+class _Analyses:
+    """The results of the analyses of one trace: each is run once for the same options."""
+
+    def __init__(self, trace: Trace, *, debug: bool) -> None:
+        self._trace, self._debug = trace, debug
+        self._results: dict[Any, Table | Unavailable] = {}
+        self.crashes: dict[str, Exception] = {}
+
+    def __call__(self, name: str, options: Mapping[str, Any]) -> Table | Unavailable:
+        key = self._key(name, options)
+        if key is None:
+            return self._run(name, options)
+        if key not in self._results:
+            self._results[key] = self._run(name, options)
+        return self._results[key]
+
+    def _key(self, name: str, options: Mapping[str, Any]) -> Any:
+        try:
+            bound = options_of(analyzers()[name]).bind(**options)
+            bound.apply_defaults()
+            key = (name, tuple(sorted(bound.arguments.items())))
+            hash(key)
+        except (KeyError, TypeError):
+            return None
+        return key
+
+    def _run(self, name: str, options: Mapping[str, Any]) -> Table | Unavailable:
+        try:
+            return run(analyzers()[name], self._trace, **options)
+        except Exception as problem:
+            if self._debug:
+                raise
+            self.crashes[name] = problem
+            return _crashed(name, problem)
 
 
 def _crashed(analyzer: str, problem: Exception) -> Unavailable:

@@ -20,13 +20,18 @@ if TYPE_CHECKING:
     import pandas as pd
 
 Paths = str | os.PathLike[str] | Sequence[str | os.PathLike[str]]
-_DETAIL = {None: Detail.ALL, "launches": Detail.LAUNCHES, "gpu": Detail.GPU}
+_DETAIL = {
+    None: Detail.ALL,
+    "shapes": Detail.SHAPES,
+    "launches": Detail.LAUNCHES,
+    "gpu": Detail.GPU,
+}
 
 
 def load(
     paths: Paths,
     *,
-    only: Literal["gpu", "launches"] | None = None,
+    only: Literal["gpu", "launches", "shapes"] | None = None,
     classify: str | os.PathLike[str] | None = None,
     rank: int | None = None,
     memory_limit: int | None = None,
@@ -35,8 +40,9 @@ def load(
     """Read traces: files, folders, globs, recording folders, fsspec URLs, or a list of them.
 
     ``only="gpu"`` keeps GPU operations and step marks, ``only="launches"`` also
-    calls into the GPU runtime, synchronisations and annotations; the less is
-    kept, the faster and smaller. ``classify`` names a TOML file that extends the
+    calls into the GPU runtime, synchronisations and annotations, ``only="shapes"``
+    also the operators that launched GPU work; the less is kept, the faster and
+    smaller. ``classify`` names a TOML file that extends the
     classification. ``rank`` says whose a file is that does not say so itself.
     ``memory_limit`` is in bytes (default: 80 % of what is free). ``progress`` is
     called with the number of stored bytes read since the last call.
@@ -49,7 +55,8 @@ def load(
     """
     if only not in _DETAIL:
         raise UsageError(
-            f"only={only!r} is not known", hint="use only='gpu', only='launches' or leave it out"
+            f"only={only!r} is not known",
+            hint="use only='gpu', 'launches', 'shapes' or leave it out",
         )
     from diagnose import readers
 

@@ -29,7 +29,9 @@ class Detail(IntEnum):
     """GPU operations, step marks and what classifies collectives."""
     LAUNCHES = 1
     """And calls into the GPU runtime, synchronisations and annotations."""
-    ALL = 2
+    SHAPES = 2
+    """And of each GPU operation the input shapes of the operator that launched it."""
+    ALL = 3
     """And every operator and annotation on the host."""
 
 
@@ -140,6 +142,14 @@ GPU_OPS = TableSchema(
         Column("certain", "bool", "whether the class is known rather than likely"),
         _NAME,
         Column("launch_shape", "int32", "grid and block as written", nullable=True, text=True),
+        Column(
+            "shapes",
+            "int32",
+            "input shapes of the operator that launched it, as written; unknown below "
+            "`Detail.SHAPES`",
+            nullable=True,
+            text=True,
+        ),
         _CORRELATION,
         _EXTERNAL,
         Column("bytes", "int64", "bytes copied or filled", "bytes", nullable=True),

@@ -190,6 +190,8 @@ class Source:
     """Bytes of text read, after decompression."""
     num_events: int = 0
     """Events in the file, kept or not."""
+    num_ops: int | None = None
+    """Operators of PyTorch in the file; None where they were not read."""
     complete: bool = True
     """Whether every event was read; else busy times are lower bounds, idle an upper one."""
     process: str | None = None
@@ -198,6 +200,14 @@ class Source:
     metadata: Mapping[str, Any] = field(default_factory=dict)
     host_intervals: HostIntervals | None = None
     """None unless the manifest of its recording has them."""
+    manifest_gpu_uuid: str | None = None
+
+    @property
+    def gpu_uuid(self) -> str | None:
+        """UUID of its GPU: as its environment file names it, else the manifest; None: neither."""
+        gpu = self.environment.get("gpu")
+        named = gpu.get("uuid") if isinstance(gpu, Mapping) else None
+        return named if isinstance(named, str) and named else self.manifest_gpu_uuid
 
     @property
     def label(self) -> str:

@@ -274,6 +274,7 @@ class Play:
             "certain": np.ones(num),
             "name": table[:, 4],
             "launch_shape": table[:, 5],
+            "shapes": np.full(num, NO_ROW),
             "correlation": np.arange(num),
             "external_id": np.full(num, NULL),
             "bytes": np.full(num, NULL),

@@ -29,6 +29,7 @@ _PREFIXES = (
     "HIP_",
     "HSA_",
     "ROCR_",
+    "AMD_SERIALIZE_",
     "GLOO_",
     "UCX_",
     "UCC_",
@@ -44,6 +45,7 @@ _PREFIXES = (
 _NAMES = frozenset(
     {
         "NVIDIA_VISIBLE_DEVICES",
+        "GPU_MAX_HW_QUEUES",
         "NVIDIA_TF32_OVERRIDE",
         "PYTORCH_CUDA_ALLOC_CONF",
         "PYTORCH_ALLOC_CONF",

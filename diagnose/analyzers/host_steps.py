@@ -58,8 +58,10 @@ HOST_STEPS = TableSchema(
 
 def host_steps(trace: Trace) -> Table:
     """One row of ``HOST_STEPS`` per source; ``num_ops`` is null where operators were not read."""
-    ops = _num_ops(trace)
-    rows = [(*_steps(trace, at, source), ops[at]) for at, source in enumerate(trace.sources)]
+    rows = [
+        (*_steps(trace, at, source), NULL if source.num_ops is None else source.num_ops)
+        for at, source in enumerate(trace.sources)
+    ]
     names = ("seen", "num_steps", "median_step_ns", "longest_step_ns", "num_ops")
     values: dict[str, Any] = dict(zip(names, zip(*rows, strict=True), strict=True))
     values |= {"source": range(len(rows)), "slower_pct": _slower(rows)}
@@ -93,17 +95,6 @@ def _times(trace: Trace, at: int, source: Source) -> tuple[Seen, list[int]]:
         return Seen.WITHIN, list(known.within)
     steps = trace.steps.take(trace.steps["source"] == at)
     return Seen.MARKS, (steps["end_ns"] - steps["start_ns"]).tolist()
-
-
-def _num_ops(trace: Trace) -> list[int]:
-    if trace.detail < Detail.ALL:
-        return [NULL] * len(trace.sources)
-    is_op = trace.strings.where(lambda category: category == "cpu_op")
-    category = trace.host_ops["category"]
-    ops = (category >= 0) & np.append(is_op, False)[category]
-    counts = np.bincount(trace.host_ops["source"][ops], minlength=len(trace.sources))
-    counted: list[int] = counts.tolist()
-    return counted
 
 
 ANALYZERS = (Analyzer("host_steps", Detail.GPU, HOST_STEPS, host_steps),)

@@ -14,6 +14,7 @@ class Only(str, Enum):
 
     gpu = "gpu"
     launches = "launches"
+    shapes = "shapes"
 
 
 Paths = Annotated[
@@ -34,7 +35,8 @@ OnlyOption = Annotated[
     Only | None,
     typer.Option(
         "--only",
-        help="Read less: 'gpu' keeps GPU activities alone and gives no figures per step.",
+        help="Read less: 'gpu' keeps GPU activities alone and gives no figures per step, "
+        "'launches' also calls into the runtime, 'shapes' also the input shapes of kernels.",
         show_default=False,
     ),
 ]

@@ -19,7 +19,7 @@ _STORED = (".json", ".gz", ".zip")
 
 def read(
     paths: Sequence[str],
-    only: Literal["gpu", "launches"] | None,
+    only: Literal["gpu", "launches", "shapes"] | None,
     classify: Path | None = None,
     rank: int | None = None,
 ) -> Trace:

@@ -60,8 +60,8 @@ def contention(
 
     refuse_overwriting(output, [*paths, *([alone] if alone else [])])
     form = chosen(format, output)
-    trace = read(paths, None, classify, rank)
-    other = None if alone is None else read([alone], None, classify)
+    trace = read(paths, "shapes", classify, rank)
+    other = None if alone is None else read([alone], "shapes", classify)
     options = {"alone": other}
     named = options | {"classify": classify}
     requests = {

@@ -28,7 +28,8 @@ def power_sweep(
         str | None,
         typer.Option(
             metavar="NUMBERS",
-            help="GPUs to limit, as nvidia-smi numbers them: 0,1 (default: all).",
+            help="GPUs to limit: UUIDs, or numbers as nvidia-smi's, with CUDA_VISIBLE_DEVICES set "
+            "the job's (default: those that the job is shown).",
             show_default=False,
         ),
     ] = None,
@@ -66,17 +67,20 @@ def power_sweep(
       sudo -E diagnose power-sweep --caps 600,500 --gpus 0,1 \\
         --allow-set-power-limit -- torchrun train.py
     """
+    import os
+
     from diagnose.cli._output import deliver, page_for
     from diagnose.cli._power_sweep import run_sweep
     from diagnose.cli._tables import chosen
-    from diagnose.power_sweep.plan import parse_caps, parse_gpus, plan
+    from diagnose.power_sweep.plan import chosen_gpus, parse_caps, parse_gpus, plan
     from diagnose.reporters._power_sweep import planned, write
     from diagnose.telemetry.limits import PowerLimits
 
     form = chosen(format, output)
     limits = PowerLimits()
     try:
-        wanted = plan(limits, parse_caps(caps), None if gpus is None else parse_gpus(gpus))
+        asked = None if gpus is None else parse_gpus(gpus)
+        wanted = plan(limits, parse_caps(caps), chosen_gpus(limits, asked, os.environ))
         if not allow:
             deliver(planned(wanted, command, page_for(output)), output)
             return

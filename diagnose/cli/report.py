@@ -10,7 +10,15 @@ import typer
 
 from diagnose.cli._formats import format_of
 from diagnose.cli._options import Classify, OnlyOption, Output, Paths, Rank
-from diagnose.errors import UsageError
+from diagnose.cli._rules import (
+    Baseline,
+    Config,
+    FailOnOption,
+    Ignore,
+    Select,
+    WriteBaseline,
+)
+from diagnose.errors import EXIT_FINDINGS, UsageError
 
 if TYPE_CHECKING:
     from diagnose.reporters import Reporter
@@ -22,7 +30,7 @@ def report(
     format: Annotated[
         str | None,
         typer.Option(
-            help="text, markdown or json (default: by the name of --output, else text).",
+            help="text, markdown, json or html (default: by the name of --output, else text).",
             show_default=False,
         ),
     ] = None,
@@ -39,8 +47,14 @@ def report(
             show_default=False,
         ),
     ] = None,
+    select: Select = None,
+    ignore: Ignore = None,
+    fail_on: FailOnOption = None,
+    baseline: Baseline = None,
+    write_baseline: WriteBaseline = None,
+    config: Config = None,
 ) -> None:
-    """Say where the time of each GPU and step went.
+    """Say what slows the job down, and what to do.
 
     The report judges first whether the trace can be believed.
 
@@ -48,17 +62,26 @@ def report(
     Examples:
       diagnose report traces/
       diagnose report rank0.json.gz rank1.json.gz --format json -o report.json
+      diagnose report traces/ --fail-on warning --baseline accepted.json
     """
     from diagnose import engine
+    from diagnose.cli import _rules
     from diagnose.cli._output import deliver, page_for, refuse_overwriting
-    from diagnose.cli._report import Reading, report_text
+    from diagnose.cli._report import Reading, report_of
 
     refuse_overwriting(output, paths)
+    refuse_overwriting(write_baseline, paths)
+    judging = _rules.judging_of(select, ignore, config, baseline)
     reporters = engine.reporters()
     reporter = reporters[_chosen(format, output, reporters)]
     reading = Reading(None if only is None else only.value, classify, rank, nccl_tests)
-    text = report_text(paths, reporter, page_for(output), reading, debug=bool(context.obj))
-    deliver(text, output)
+    page, debug = page_for(output), bool(context.obj)
+    made = report_of(paths, reporter, page, reading, judging, debug=debug)
+    deliver(made.text, output)
+    if write_baseline is not None:
+        _rules.write_baseline(made.diagnosis, write_baseline)
+    if _rules.fails(made.diagnosis, fail_on):
+        raise typer.Exit(EXIT_FINDINGS)
 
 
 def _chosen(asked: str | None, output: Path | None, reporters: Mapping[str, Reporter]) -> str:

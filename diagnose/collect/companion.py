@@ -26,6 +26,7 @@ from diagnose import __version__, manifest
 from diagnose.attach import observer
 from diagnose.attach.discovery.discover import in_ranges
 from diagnose.collect._compress import compress
+from diagnose.collect._sensors import REFRESH_S
 from diagnose.errors import DiagnoseError, RecordingError
 from diagnose.manifest import Manifest, RankFiles, RecordingNote, Window
 from diagnose.telemetry import (
@@ -38,7 +39,6 @@ from diagnose.telemetry import (
 )
 
 LOCK_NAME = ".recording.lock"
-_REFRESH_S = 0.25
 _LOOK_S = 1.0
 _MOST_BYTES = 64 << 20
 _LOCK_S = 60.0
@@ -102,6 +102,8 @@ class _Rank:
         self._source: Source | None = None
         self._sampler: Sampler | None = None
         self._gpu: int | None = None
+        self._own = ["telemetry.csv", "telemetry.csv.part"]
+        """What is taken away again if the rank does not come to its end."""
         self._whole = False
 
     def _file(self, suffix: str) -> Path:
@@ -142,14 +144,14 @@ class _Rank:
     def finish(self, said: Mapping[str, Any]) -> None:
         """Write all that belongs to this rank, and enter it in the manifest."""
         if self._sampler is not None:
-            time.sleep(_REFRESH_S)
+            # The window may have ended just now: what sensors say of its end is yet to come.
+            time.sleep(REFRESH_S)
             self._stop_sampling()
         environment = dict(said.get("environment") or {})
         if self._source is not None and self._gpu is not None:
             described = self._source.describe(self._gpu)
             environment["gpu"] = {**described, **(environment.get("gpu") or {})}
-        env = self._file("env.json")
-        env.write_text(json.dumps(environment, indent=1) + "\n", encoding="utf-8")
+        env = self._write_environment(environment)
         trace = compress(self._file("trace.json"))
         reply = dict(said.get("reply") or {})
         # The export came after the steps that follow the window, and held none of them up.
@@ -173,6 +175,20 @@ class _Rank:
         )
         enter(self._folder, files, self._of_job(reply), self._notes)
         self._whole = True
+
+    def _write_environment(self, environment: Mapping[str, Any]) -> Path:
+        """Write a new file: neither over one that is there nor through a link."""
+        env = self._file("env.json")
+        try:
+            with open(env, "x", encoding="utf-8") as file:
+                self._own.append("env.json")
+                file.write(json.dumps(environment, indent=1) + "\n")
+        except FileExistsError:
+            raise RecordingError(
+                f"{env} exists already and is not touched",
+                hint="record into a new folder, which nobody else can write to",
+            ) from None
+        return env
 
     def _existing(self, suffix: str) -> str | None:
         path = self._file(suffix)
@@ -204,7 +220,7 @@ class _Rank:
             self._source.close()
         if not self._whole:
             # The trace itself stays: it can be read without the rest.
-            for suffix in ("telemetry.csv", "telemetry.csv.part", "env.json"):
+            for suffix in self._own:
                 self._file(suffix).unlink(missing_ok=True)
             with contextlib.suppress(OSError):
                 self._folder.rmdir()
@@ -258,7 +274,8 @@ def enter(folder: Path, rank: RankFiles, job: Manifest, notes: list[RecordingNot
 def _locked(folder: Path) -> Iterator[None]:
     """Hold the folder's lock. Raises RecordingError after a minute."""
     deadline = time.monotonic() + _LOCK_S
-    handle = os.open(folder / LOCK_NAME, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    flags = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW
+    handle = os.open(folder / LOCK_NAME, flags, 0o600)
     try:
         while True:
             try:

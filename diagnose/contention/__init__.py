@@ -44,11 +44,11 @@ __all__ = [
 ]
 
 ANALYZERS = (
-    Analyzer("contention", Detail.ALL, CONTENTION, contention),
-    Analyzer("contention_kernels", Detail.ALL, CONTENTION_KERNELS, contention_kernels),
-    Analyzer("contention_basis", Detail.ALL, CONTENTION_BASIS, contention_basis),
-    Analyzer("contention_causes", Detail.ALL, CONTENTION_CAUSES, contention_causes),
-    Analyzer("overlap_balance", Detail.ALL, OVERLAP_BALANCE, overlap_balance),
+    Analyzer("contention", Detail.SHAPES, CONTENTION, contention),
+    Analyzer("contention_kernels", Detail.SHAPES, CONTENTION_KERNELS, contention_kernels),
+    Analyzer("contention_basis", Detail.SHAPES, CONTENTION_BASIS, contention_basis),
+    Analyzer("contention_causes", Detail.SHAPES, CONTENTION_CAUSES, contention_causes),
+    Analyzer("overlap_balance", Detail.SHAPES, OVERLAP_BALANCE, overlap_balance),
     Analyzer("communication_slowdown", Detail.GPU, COMMUNICATION_SLOWDOWN, communication_slowdown),
 )
-"""Twins are told by their input shapes, which operators have: hence ``Detail.ALL``."""
+"""Twins are told by the input shapes of the operators that launched them."""

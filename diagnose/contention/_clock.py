@@ -89,7 +89,7 @@ def readings(trace: Trace, gpu: Gpu, column: str) -> tuple[Array, Floats]:
 
 
 def sharing(trace: Trace, gpu: Gpu) -> list[int]:
-    """Other sources that used this physical GPU and no other, as their environment says."""
+    """Other sources that used this physical GPU and no other, as environment or manifest say."""
     own = _identity(trace, gpu)
     if own is None:
         return []
@@ -105,6 +105,4 @@ def sharing(trace: Trace, gpu: Gpu) -> list[int]:
 
 def _identity(trace: Trace, gpu: Gpu) -> tuple[object, str] | None:
     source = trace.sources[gpu.source]
-    said = source.environment.get("gpu")
-    uuid = said.get("uuid") if isinstance(said, dict) else None
-    return (source.host, uuid) if isinstance(uuid, str) and uuid else None
+    return None if source.gpu_uuid is None else (source.host, source.gpu_uuid)

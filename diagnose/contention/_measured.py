@@ -71,6 +71,11 @@ class Measured:
     """Row of ``steps`` in which each was launched, or -1."""
 
     @property
+    def changes_divided(self) -> bool:
+        """Whether changes of the clock or a drift were divided out of any kernel's time."""
+        return self.twins.changed or bool(self.runs.clock.any())
+
+    @property
     def paired(self) -> Array:
         return np.flatnonzero(self.fate == Fate.PAIRED)
 

@@ -158,7 +158,7 @@ def _groups(trace: Trace, row: Array, gpu: Array) -> tuple[Array, Array, Array, 
     name = trace.gpu_ops["name"][row].astype(np.int64)
     launch = trace.gpu_ops["launch_shape"][row].astype(np.int64)
     kernel = packed(gpu, name, launch)
-    shapes = _completed(kernel, _shapes(trace, row))
+    shapes = _completed(kernel, trace.gpu_ops["shapes"][row].astype(np.int64))
     _, first, group = np.unique(packed(kernel, shapes), return_index=True, return_inverse=True)
     known = shapes >= 0
     told = np.bincount(kernel[known], minlength=int(kernel.max(initial=-1)) + 1) > 0
@@ -176,35 +176,14 @@ def packed(*columns: Array) -> Array:
     return key
 
 
-def _shapes(trace: Trace, row: Array) -> Array:
-    """The input shapes (codes) of the operator that launched each operation, or ``NO_ROW``."""
-    host, found = trace.host_ops, np.full(len(row), NO_ROW, np.int64)
-    told = np.flatnonzero((host["shapes"] >= 0) & (host["external_id"] >= 0))
-    if not told.size:
-        return found
-    source, external = trace.gpu_ops["source"][row], trace.gpu_ops["external_id"][row]
-    for number in range(len(trace.sources)):
-        own = told[host["source"][told] == number]
-        asked = np.flatnonzero((source == number) & (external >= 0))
-        if not own.size or not asked.size:
-            continue
-        ids = host["external_id"][own]
-        order = np.argsort(ids, kind="stable")
-        place = np.searchsorted(ids[order], external[asked])
-        inside = place < own.size
-        place, asked = place[inside], asked[inside]
-        same = ids[order][place] == external[asked]
-        found[asked[same]] = host["shapes"][own[order[place[same]]]]
-    return found
-
-
 def _completed(kernel: Array, shapes: Array) -> Array:
     """Unknown shapes become the only known ones of the same kernel, where there is one."""
     unknown = shapes < 0
     if not unknown.any() or unknown.all():
         return shapes
-    pairs = np.unique(np.stack([kernel[~unknown], shapes[~unknown]]), axis=1)
-    only, first, count = np.unique(pairs[0], return_index=True, return_counts=True)
+    num_shapes = int(shapes.max()) + 1
+    pairs = np.unique(kernel[~unknown] * num_shapes + shapes[~unknown])
+    only, first, count = np.unique(pairs // num_shapes, return_index=True, return_counts=True)
     filled = np.full(int(kernel.max()) + 1, NO_ROW, np.int64)
-    filled[only[count == 1]] = pairs[1][first[count == 1]]
+    filled[only[count == 1]] = pairs[first[count == 1]] % num_shapes
     return np.where(unknown, filled[kernel], shapes)

@@ -62,6 +62,9 @@ def measured(
         known = _last = (weakref.ref(trace, _forget), other, {})
     key = (class_of, correct)
     if key not in known[2]:
+        corrected = None if correct else known[2].get((class_of, True))
+        if corrected is not None and not corrected.changes_divided:
+            return corrected
         known[2][key] = measure(trace, alone, class_of=class_of, correct=correct)
     return known[2][key]
 

@@ -22,6 +22,19 @@ class Verdict(IntEnum):
     """What contention cost, or the step time, is not known."""
 
 
+class Effect(IntEnum):
+    """What the interval of one kernel says of it beside communication."""
+
+    UNKNOWN = 0
+    """It has no interval: too few occurrences alone or overlapped."""
+    NOT_TOLD = 1
+    """The interval holds 1."""
+    SLOWER = 2
+    FASTER = 3
+    """It takes less beside communication than alone, beyond chance. That is no contention:
+    overlapped, it works on other data or at another state of the clock than its twins."""
+
+
 class TwinsFrom(IntEnum):
     """Where the kernels that ran alone are from."""
 
@@ -155,6 +168,7 @@ CONTENTION_KERNELS = TableSchema(
             "%",
         ),
         *_SLOWDOWN,
+        Column("effect", "int8", "what the interval says: slower or not", choices=Effect),
     ),
 )
 

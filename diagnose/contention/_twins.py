@@ -40,18 +40,34 @@ _DISAGREE = 0.3
 
 def quantile_by(group: Array, values: Floats, share: float, num_groups: int) -> Floats:
     """The quantile of the values in each group, interpolated; NaN where a group is empty."""
-    order = np.lexsort((values, group))
-    low = np.searchsorted(group[order], np.arange(num_groups))
+    return quantiles_by(group, values, (share,), num_groups)[0]
+
+
+def quantiles_by(
+    group: Array, values: Floats, shares: tuple[float, ...], num_groups: int
+) -> list[Floats]:
+    """``quantile_by`` for several shares."""
+    # By value and then by group: two sorts, the second of which only merges short keys.
+    order = np.argsort(values, kind="stable")
+    order = order[np.argsort(_short(group, num_groups)[order], kind="stable")]
+    ordered = values[order]
     count = np.bincount(group, minlength=num_groups)
-    found = np.full(num_groups, np.nan)
+    low = np.cumsum(count) - count
     some = np.flatnonzero(count)
-    if some.size:
+    found = []
+    for share in shares:
+        quantile = np.full(num_groups, np.nan)
         at = low[some] + share * (count[some] - 1)
         below = np.floor(at).astype(np.int64)
         above = np.minimum(below + 1, low[some] + count[some] - 1)
-        ordered = values[order]
-        found[some] = ordered[below] + (at - below) * (ordered[above] - ordered[below])
+        quantile[some] = ordered[below] + (at - below) * (ordered[above] - ordered[below])
+        found.append(quantile)
     return found
+
+
+def _short(group: Array, num_groups: int) -> Array:
+    """The groups in the fewest bytes: numpy sorts 16 bits by radix."""
+    return group.astype(np.uint16) if num_groups <= 1 << 16 else group
 
 
 def outliers(group: Array, log_ratio: Floats, num_groups: int) -> Mask:
@@ -119,6 +135,11 @@ class Twins:
     def median(self) -> Floats:
         """Median duration of each kernel's twins, as it was; NaN without."""
         return quantile_by(self._runs.group, self._duration, 0.5, len(self.count))
+
+    @property
+    def changed(self) -> bool:
+        """Whether anything was divided out but the clock of each run."""
+        return bool(self._changes)
 
     @property
     def drift(self) -> float:
@@ -211,15 +232,17 @@ def find_twins(runs: Runs, duration: Floats, num_groups: int) -> tuple[Twins, Ma
     disagree so much that they cannot be the same work (such a group has no twins).
     """
     # Whether durations follow the clock is not known yet: either way will do.
-    ways = [_odd(runs.group, duration / scale, num_groups) for scale in (1, np.exp(runs.clock))]
-    far, disagree = ways[0][0] & ways[1][0], ways[0][1] & ways[1][1]
+    far, disagree = _odd(runs.group, duration, num_groups)
+    if runs.clock.any():
+        ways = _odd(runs.group, duration / np.exp(runs.clock), num_groups)
+        far, disagree = far & ways[0], disagree & ways[1]
     kept = ~far & ~disagree[runs.group]
     return Twins(runs.take(kept), duration[kept], num_groups), far, disagree
 
 
 def _odd(group: Array, duration: Floats, num_groups: int) -> tuple[Mask, Mask]:
     """Which occurrences are outliers, and the twins of which groups disagree."""
-    low, middle, high = (quantile_by(group, duration, q, num_groups) for q in (0.25, 0.5, 0.75))
+    low, middle, high = quantiles_by(group, duration, (0.25, 0.5, 0.75), num_groups)
     with np.errstate(invalid="ignore", divide="ignore"):
         disagree = (high - low) / middle > _DISAGREE
         return outliers(group, np.log(duration / middle[group]), num_groups), disagree

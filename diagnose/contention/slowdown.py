@@ -26,7 +26,7 @@ from diagnose.contention._measured import Fate, Measured, Split
 from diagnose.contention._occurrences import SEVERAL, Floats, packed
 from diagnose.contention._pairing import measured
 from diagnose.contention._rates import Estimate, slowdowns
-from diagnose.contention._tables import CONTENTION, CONTENTION_KERNELS
+from diagnose.contention._tables import CONTENTION, CONTENTION_KERNELS, Effect
 from diagnose.contention._twins import quantile_by
 from diagnose.errors import UsageError
 from diagnose.intervals import Array
@@ -207,6 +207,10 @@ def contention_kernels(
     A row per GPU, name, launch shape and input shapes, those that lost most first. Rows
     without twins have no slowdown; with fewer than three occurrences alone or overlapped
     they have no interval. Options and refusals are those of ``contention``.
+
+    ``effect`` says what may be claimed of a kernel. Those that are faster beside communication
+    than alone are no contention, but stay in the sums of ``contention``: to leave out what is
+    faster, and keep what is slower by the same chance, would make the rest look slow.
     """
     other = other_trace(alone)
     known = measured(trace, other)
@@ -215,6 +219,7 @@ def contention_kernels(
     seen = known.seen
     columns = pairs_by_label(known, seen.group, seen.num_groups)
     columns |= slowdown_columns(*_with_enough(known, columns, *known.per_kernel()))
+    columns["effect"] = _effects(columns)
     columns |= _durations(known)
     found = families(trace, seen, classify)
     strings = with_words(trace.strings, found.names)
@@ -232,6 +237,18 @@ def contention_kernels(
     lost = np.nan_to_num(columns["cost_ns"][kept], nan=-np.inf)
     kept = kept[np.lexsort((-columns["overlapped_ns"][kept], -lost))]
     return table_of(CONTENTION_KERNELS, {n: c[kept] for n, c in columns.items()}, strings)
+
+
+def _effects(columns: Columns) -> Array:
+    """What the interval of the slowdown says, or where there is none that of whole durations."""
+    low, high = (columns[f"slowdown_{end}"] for end in ("low", "high"))
+    other = np.isnan(low)
+    low = np.where(other, columns["duration_ratio_low"], low)
+    high = np.where(other, columns["duration_ratio_high"], high)
+    found = np.where(np.isnan(low), Effect.UNKNOWN, Effect.NOT_TOLD)
+    found[low > 1] = Effect.SLOWER
+    found[high < 1] = Effect.FASTER
+    return found
 
 
 def _with_enough(known: Measured, pairs: Columns, *estimates: Estimate) -> list[Estimate]:

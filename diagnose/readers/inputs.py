@@ -36,7 +36,9 @@ _NEVER_TRACE = re.compile(
 )
 
 
-_KNOWN_OF_A_FILE = ("manifest_rank", "world_size", "environment", "telemetry", "host_intervals")
+_KNOWN_OF_A_FILE = (
+    *("manifest_rank", "world_size", "environment", "telemetry", "host_intervals", "gpu_uuid"),
+)
 # A file that calls itself so was meant to be a trace, wherever it was found.
 _MEANT = re.compile(r"trace|(?<![A-Za-z0-9])rank[_-]?\d", re.IGNORECASE)
 
@@ -52,6 +54,8 @@ class TraceFile:
     environment: str | None = None
     telemetry: str | None = None
     host_intervals: HostIntervals | None = None
+    gpu_uuid: str | None = None
+    """As the manifest names the rank's GPU."""
 
 
 @dataclass
@@ -245,6 +249,7 @@ def _add_ranks(result: Inputs, folder: str, manifest: Manifest) -> bool:
         entry.environment, entry.telemetry = companions
         if rank.step_times is not None:
             entry.host_intervals = HostIntervals(**vars(rank.step_times))
+        entry.gpu_uuid = rank.gpu_uuid
         result.traces.append(entry)
         present += 1
     if missing:

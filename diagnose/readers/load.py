@@ -133,6 +133,7 @@ def _origin(job: Job, *, first: bool) -> Origin:
         samples,
         tuple(notes),
         trace.host_intervals,
+        trace.gpu_uuid,
     )
 
 

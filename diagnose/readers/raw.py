@@ -90,12 +90,20 @@ COLLECTIVE_METADATA = {  # on kernels, or on record_param_comms host operators
     "source_rank": "int64",
     "destination_rank": "int64",
 }
+OPERATOR_EVENTS = {  # of `Detail.SHAPES`: operators of which no more is kept
+    "order": "int64",
+    "thread": "int32",
+    "category": "int32",
+    "external_id": "int64",
+    "shapes": "int32",
+}
 GROUPS: Mapping[str, Mapping[str, str]] = {
     "gpu": GPU_EVENTS,
     "host": HOST_EVENTS,
     "calls": CALL_EVENTS,
     "syncs": SYNC_EVENTS,
     "collectives": COLLECTIVE_METADATA,
+    "operators": OPERATOR_EVENTS,
 }
 
 
@@ -115,6 +123,7 @@ class RawFile:
     calls: Columns = field(default_factory=lambda: empty("calls"))
     syncs: Columns = field(default_factory=lambda: empty("syncs"))
     collectives: Columns = field(default_factory=lambda: empty("collectives"))
+    operators: Columns = field(default_factory=lambda: empty("operators"))
     metadata: dict[str, Any] = field(default_factory=dict)
     """Top-level keys of the file (distributedInfo, deviceProperties, host_name ...)."""
     process_names: dict[str, str] = field(default_factory=dict)

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, TextIO
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, TextIO
 
 if TYPE_CHECKING:
     from diagnose.findings import Diagnosis
@@ -23,9 +23,11 @@ class Page:
 class Reporter:
     """A format. ``render(diagnosis, out, page)`` writes the whole report to ``out``.
 
-    ``suffixes`` are the ends of file names that ask for it.
+    ``suffixes`` are the ends of file names that ask for it. ``further`` are tables that
+    only this format draws, beside ``engine.REPORT``: name -> analysis and its options.
     """
 
     name: str
     suffixes: tuple[str, ...]
     render: Callable[[Diagnosis, TextIO, Page], None]
+    further: Mapping[str, tuple[str, Mapping[str, Any]]] = field(default_factory=dict)

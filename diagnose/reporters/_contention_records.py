@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from diagnose.contention._tables import ClockDivided, TwinsFrom, Verdict
+from diagnose.contention._tables import ClockDivided, Effect, TwinsFrom, Verdict
 from diagnose.findings import Diagnosis
 from diagnose.reporters._records import Record, places, records, step_names
 from diagnose.trace import Table
@@ -142,7 +142,9 @@ def rows(diagnosis: Diagnosis, by: str) -> list[Record]:
         return _balance(diagnosis, steps=True)
     table = diagnosis.tables[by]
     if by == "kernel":
-        return _placed(diagnosis, table, _KERNEL)
+        effects = [Effect(effect).name.lower() for effect in table["effect"].tolist()]
+        placed = zip(_placed(diagnosis, table, _KERNEL), effects, strict=True)
+        return [{**record, "effect": effect} for record, effect in placed]
     return records(table, {by: by, **_TOTALS})
 
 

@@ -7,11 +7,12 @@ from collections.abc import Iterator
 import numpy as np
 
 from diagnose.contention._tables import ClockDivided, Verdict
+from diagnose.contention.balance import LEAST_COVERAGE_PCT
 from diagnose.findings import Diagnosis
-from diagnose.reporters._format import counted, percent, rate, scale_for
+from diagnose.intervals import Array
+from diagnose.reporters._format import Scale, counted, percent, rate, scale_for
 from diagnose.trace import Table
 
-_LOW_COVERAGE_PCT = 50.0
 _WORTH_SAYING = 0.02
 """Share of the overlapped compute from which a reason is given why it was not compared."""
 _REASONS = {
@@ -42,6 +43,43 @@ def interval(low: float, high: float) -> str:
     return f"{rate(low)} to {rate(high)}" if not np.isnan(high) else f"{rate(low)} or more"
 
 
+def total_scale(total: Table) -> Scale:
+    """The unit of what overlap costs, in sentences and tables."""
+    return _scale_of(total, "cost_ns", "overlapped_ns", "estimated_ns")
+
+
+def balance_scale(balance: Table) -> Scale:
+    """The unit of the balance, in sentences and tables."""
+    return _scale_of(balance, "hidden_ns", "contention_ns", "serial_ns")
+
+
+def _scale_of(table: Table, *columns: str) -> Scale:
+    values = np.concatenate([np.abs(table[name]) for name in columns])
+    return scale_for(int(np.nanmax(values, initial=0.0)))
+
+
+def few_twins(balance: Table) -> Array:
+    """Rows without a verdict although their gain excludes 0: too little has twins."""
+    found: Array = balance["verdict"] == Verdict.UNDECIDED
+    return found & ((balance["gain_low_ns"] > 0) | (balance["gain_high_ns"] < 0))
+
+
+def undecided_because(balance: Table) -> str:
+    """Why rows have no verdict; empty if all have one."""
+    undecided, few = balance["verdict"] == Verdict.UNDECIDED, few_twins(balance)
+    reasons = []
+    if few.any():
+        shares = sorted(balance["coverage_pct"][few].tolist())
+        ends = list(dict.fromkeys((percent(shares[0]), percent(shares[-1]))))
+        reasons.append(
+            f"only {' to '.join(ends)} % of the overlapped compute has twins, and below "
+            f"{LEAST_COVERAGE_PCT:.0f} % what the rest lost is a guess"
+        )
+    if (undecided & ~few).any():
+        reasons.append("the gain may be 0 or less")
+    return "; ".join(reasons)
+
+
 def _slowdown(total: Table) -> str:
     value, low, high = (float(total[name][0]) for name in _names("slowdown"))
     whole = f"overlapped kernels take {rate(float(total['duration_ratio'][0]))} times as long"
@@ -49,7 +87,10 @@ def _slowdown(total: Table) -> str:
     whole += f" as alone in all ({bounds})"
     if not np.isnan(value):
         said = f"While communication runs, compute takes {rate(value)} times as long as alone"
-        said += f" (95 %: {interval(low, high)})" if not np.isnan(low) else ""
+        at, as_they_were = clock_words(total)
+        bounds = f"95 %: {interval(low, high)}" if not np.isnan(low) else ""
+        beside = "; ".join(filter(None, (bounds, as_they_were)))
+        said += at + (f" ({beside})" if beside else "")
         said += NOT_TOLD if low <= 1 <= high else ""
         said += f"; {whole}."
     else:
@@ -59,12 +100,22 @@ def _slowdown(total: Table) -> str:
     return said + _cost(total)
 
 
+def clock_words(total: Table) -> tuple[str, str]:
+    """That a slowdown is without changes of the clock, and what it is with them.
+
+    Both empty where that makes no difference.
+    """
+    plain, value = float(total["uncorrected_slowdown"][0]), float(total["slowdown"][0])
+    if np.isnan(plain) or np.isnan(value) or rate(plain) == rate(value):
+        return "", ""
+    return " at equal clocks", f"at the clocks as they were {rate(plain)}"
+
+
 def _cost(total: Table) -> str:
     cost, per_step = float(total["cost_ns"][0]), float(total["cost_per_step_ns"][0])
-    scale = scale_for(int(abs(cost)))
+    scale = total_scale(total)
     said = f" That is {scale.show(round(cost))} {scale.unit} of compute time over all GPUs"
     if not np.isnan(per_step):
-        scale = scale_for(int(abs(per_step)))
         said += f", {scale.show(round(per_step))} {scale.unit} per GPU and step"
     return said + "."
 
@@ -82,7 +133,7 @@ def _coverage(total: Table, basis: Table) -> str:
     ]
     if reasons:
         said += f" Of the rest nothing is known: {', '.join(reasons)}."
-    if share < _LOW_COVERAGE_PCT:
+    if share < LEAST_COVERAGE_PCT:
         said += " Record the job with communication serialised as well and give it as --alone."
     return said
 
@@ -92,19 +143,20 @@ def _clock(total: Table, basis: Table) -> Iterator[str]:
     divided = int(np.count_nonzero(basis["clock"] == how))
     where = "" if divided == len(basis) else f" on {divided:,} of {len(basis):,} GPUs"
     plain = float(total["uncorrected_slowdown"][0])
-    without = f" (with them: {rate(plain)} times as long)" if not np.isnan(plain) else ""
+    said = np.isnan(plain) or any(clock_words(total))
+    without = "" if said else f": with them it is {rate(plain)} times as long"
     drift = percent(float(basis["drift_pct"][0]))
     if how is ClockDivided.BY_TELEMETRY:
         every = scale_for(int(basis["sample_interval_ns"][0]))
         gap = f"{every.show(int(basis['sample_interval_ns'][0]))} {every.unit}"
         yield (
-            f"Clock changes are divided out{where}{without}, as telemetry shows them: a sample in "
-            f"{gap}; faster changes are in the figures."
+            f"Clock changes are divided out{where}, as telemetry shows them (a sample in {gap}; "
+            f"faster changes are in the figures){without}."
         )
     elif how is ClockDivided.BY_TWINS:
         yield (
             f"There is no telemetry. A slow change of {drift} % that kernels show which ran alone "
-            f"is divided out{without}; faster changes of the clock are in the figures."
+            f"is divided out (faster changes of the clock are in the figures){without}."
         )
     else:
         yield "There is no telemetry: the figures include changes of the clock."
@@ -126,7 +178,7 @@ def _balance(balance: Table, *, by_step: bool) -> str:
         return f"Whether overlap paid cannot be said: no {thing} has the times for it."
     gain = own["gain_ns"][own.known("gain_ns")]
     middle = round(float(np.median(gain)))
-    scale = scale_for(abs(middle))
+    scale = balance_scale(own)
     measured = bool(own["serial_measured"].any())
     basis = "measured against the recording without overlap" if measured else "derived"
     median = f"median gain {scale.show(middle)} {scale.unit}, {basis}"
@@ -134,11 +186,14 @@ def _balance(balance: Table, *, by_step: bool) -> str:
         return f"Overlap LOSES: every {thing} would be shorter without it ({median})."
     if verdicts[Verdict.WINS] == known:
         return f"Overlap wins: every {thing} would be longer without it ({median})."
-    if verdicts[Verdict.UNDECIDED] == known:
-        return f"Whether overlap paid is undecided ({median})."
+    undecided = verdicts[Verdict.UNDECIDED]
+    if undecided == known:
+        return f"Whether overlap paid is undecided ({median}): {undecided_because(own)}."
     return (
         f"Overlap wins in {verdicts[Verdict.WINS]:,}, loses in {verdicts[Verdict.LOSES]:,} of "
-        f"{counted(known, thing)}, the rest is undecided ({median})."
+        f"{counted(known, thing)} ({median})"
+        + (f", the rest is undecided: {undecided_because(own)}" if undecided else "")
+        + "."
     )
 
 

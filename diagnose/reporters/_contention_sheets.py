@@ -4,11 +4,17 @@ from __future__ import annotations
 
 import numpy as np
 
-from diagnose.contention._tables import Verdict
+from diagnose.contention._tables import Effect, Verdict
+from diagnose.contention.balance import LEAST_COVERAGE_PCT
 from diagnose.findings import Diagnosis
 from diagnose.name_patterns import function_name
 from diagnose.reporters import Page
-from diagnose.reporters._contention_sentences import interval
+from diagnose.reporters._contention_sentences import (
+    balance_scale,
+    few_twins,
+    interval,
+    total_scale,
+)
 from diagnose.reporters._format import ABSENT, Scale, percent, rate, scale_for, size
 from diagnose.reporters._places import Places
 from diagnose.reporters._plain import plain, shorten_middle
@@ -27,6 +33,17 @@ _VERDICTS = {
     Verdict.UNDECIDED: "undecided",
     Verdict.UNKNOWN: "unknown",
 }
+_FEW_TWINS = "undecided*"
+_EFFECTS = {
+    Effect.UNKNOWN: ABSENT,
+    Effect.NOT_TOLD: "not told",
+    Effect.SLOWER: "slower",
+    Effect.FASTER: "faster*",
+}
+_FASTER = (
+    " * faster beside communication than alone: no contention. Overlapped, the kernel works on "
+    "other data or at another clock than its twins."
+)
 _BESIDE = (
     "while beside: time beside communication over what the same work takes alone. whole: whole "
     "durations over what the kernels take alone, which also holds where the effect outlasts the "
@@ -46,11 +63,6 @@ def _slow(table: Table, row: int, name: str) -> str:
     return f"({rate(value)})" if np.isnan(low) else f"{rate(value)} [{interval(low, high)}]"
 
 
-def _scale_of(table: Table, *columns: str) -> Scale:
-    values = np.concatenate([np.abs(table[name]) for name in columns] or [np.zeros(1)])
-    return scale_for(int(np.nanmax(values, initial=0.0)))
-
-
 def _label(table: Table, row: int, column: str, absent: str, page: Page) -> str:
     code = int(table[column][row])
     if code < 0:
@@ -61,7 +73,7 @@ def _label(table: Table, row: int, column: str, absent: str, page: Page) -> str:
 def total_sheet(diagnosis: Diagnosis, by: str, page: Page) -> Sheet:
     """By kind of collective or family of kernels."""
     table = diagnosis.tables[by]
-    scale = _scale_of(table, "cost_ns", "overlapped_ns", "estimated_ns")
+    scale = total_scale(diagnosis.tables["contention"])
     rows = [
         (
             _label(table, row, by, "unknown", page),
@@ -102,7 +114,7 @@ def kernel_sheet(diagnosis: Diagnosis, page: Page) -> Sheet:
     """The kernels that lost most."""
     table, places = diagnosis.tables["kernel"], Places(diagnosis.trace, unicode=page.unicode)
     shown = range(min(len(table), _MOST_KERNELS))
-    scale, short = _scale_of(table, "cost_ns"), scale_for(0)
+    scale, short = total_scale(diagnosis.tables["contention"]), scale_for(0)
     rows = [
         (
             *places.cells(int(table["source"][row]), int(table["device"][row])),
@@ -113,6 +125,7 @@ def kernel_sheet(diagnosis: Diagnosis, page: Page) -> Sheet:
             _time(short, float(table["overlapped_duration_ns"][row])),
             percent(float(table["overlapped_share_pct"][row])),
             _slow(table, row, "slowdown"),
+            _EFFECTS[Effect(int(table["effect"][row]))],
             _time(scale, float(table["cost_ns"][row])),
         )
         for row in shown
@@ -124,17 +137,20 @@ def kernel_sheet(diagnosis: Diagnosis, page: Page) -> Sheet:
         Heading("alone/paired"),
         Heading("alone", short.unit),
         Heading("beside", short.unit),
-        Heading("share*", "%", spare=2),
+        Heading("share", "%", spare=2),
         Heading("while beside", "x"),
+        Heading("it is", left=True),
         Heading("cost", scale.unit),
     )
     title = "Kernels beside communication, those that lost most first"
     if len(table) > len(rows):
         title += f": {len(rows)} of {len(table):,}, --format csv has all"
     note = (
-        "alone, beside: median durations. * of their time beside communication. In round brackets:"
+        "alone, beside: median durations. share: of their time beside communication. In round "
+        "brackets: fewer than three occurrences, no interval. not told: the interval holds 1."
     )
-    note += " fewer than three occurrences, no interval."
+    if (table["effect"][: len(rows)] == Effect.FASTER).any():
+        note += _FASTER
     return Sheet(title, headings, tuple(rows), footnotes=(note, *places.footnotes))
 
 
@@ -157,7 +173,8 @@ def balance_sheet(diagnosis: Diagnosis, page: Page, *, steps: bool) -> Sheet:
     """What overlap gained, per GPU, or per GPU and step."""
     whole, places = diagnosis.tables["balance"], Places(diagnosis.trace, unicode=page.unicode)
     table = whole.take((whole["step_row"] >= 0) == steps)
-    scale = _scale_of(table, "hidden_ns", "contention_ns", "serial_ns")
+    scale = balance_scale(table)
+    few = few_twins(table)
     rows = [
         (
             *places.cells(int(table["source"][row]), int(table["device"][row])),
@@ -170,7 +187,7 @@ def balance_sheet(diagnosis: Diagnosis, page: Page, *, steps: bool) -> Sheet:
             _gain(table, row, scale),
             percent(float(table["eaten_pct"][row])),
             percent(float(table["coverage_pct"][row])),
-            _VERDICTS[Verdict(int(table["verdict"][row]))],
+            _FEW_TWINS if few[row] else _VERDICTS[Verdict(int(table["verdict"][row]))],
         )
         for row in range(min(len(table), _MOST_ROWS))
     ]
@@ -190,7 +207,13 @@ def balance_sheet(diagnosis: Diagnosis, page: Page, *, steps: bool) -> Sheet:
     title = "What overlap gained per step" if steps else "What overlap gained over the window"
     if len(table) > len(rows):
         title += f": {len(rows)} of {len(table):,} rows, --format json has all"
-    return Sheet(title, headings, tuple(rows), footnotes=(_note(table), *places.footnotes))
+    note = _note(table)
+    if few[: len(rows)].any():
+        note += (
+            f" * the gain does not reach 0, but less than {LEAST_COVERAGE_PCT:.0f} % of the "
+            "overlapped compute has twins: what the rest lost is a guess."
+        )
+    return Sheet(title, headings, tuple(rows), footnotes=(note, *places.footnotes))
 
 
 def _note(table: Table) -> str:

@@ -9,7 +9,12 @@ import numpy as np
 
 from diagnose.contention._tables import Verdict
 from diagnose.findings import Diagnosis
-from diagnose.reporters._contention_sentences import NOT_TOLD, interval
+from diagnose.reporters._contention_sentences import (
+    NOT_TOLD,
+    clock_words,
+    interval,
+    undecided_because,
+)
 from diagnose.reporters._format import counted, percent, rate, scale_for
 from diagnose.reporters._records import Record
 from diagnose.trace import Table
@@ -50,9 +55,11 @@ def _slowdown(total: Table) -> str:
     name = "duration_ratio" if math.isnan(float(total["slowdown"][0])) else "slowdown"
     what = "Compute takes" if name == "slowdown" else "Kernels beside communication take"
     said = f"{what} {rate(float(total[name][0]))} times as long"
-    said += " beside communication" if name == "slowdown" else " in all"
+    at, as_they_were = clock_words(total)
+    said += f" beside communication{at}" if name == "slowdown" else " in all"
     bounds = interval_of(name)
     shown = f"95 %: {bounds}; " if bounds != "-" else ""
+    shown += f"{as_they_were}; " if as_they_were else ""
     low, high = (float(total[f"{name}_{end}"][0]) for end in ("low", "high"))
     doubt = NOT_TOLD if low <= 1 <= high else ""
     coverage = percent(float(total["coverage_pct"][0]))
@@ -74,7 +81,8 @@ def _balance(balance: Table) -> Iterator[str]:
     limit = "" if bool(known["serial_measured"].all()) else " at most"
     eaten = known["eaten_pct"][known.known("eaten_pct")].tolist()
     ate = f", {_range([percent(v) for v in sorted(eaten)])} % eaten by contention" if eaten else ""
-    yield f"Overlap {words}: gain {gain} {scale.unit} a window{limit}{ate}."
+    why = undecided_because(windows)
+    yield f"Overlap {words}: gain {gain} {scale.unit} a window{limit}{ate}{why and f' ({why})'}."
 
 
 def _energy(diagnosis: Diagnosis, power: Table) -> Iterator[str]:

@@ -17,6 +17,7 @@ from diagnose.reporters._host_steps import on_cpu_sentence, slowest_sentence, st
 from diagnose.reporters._observer import observer_sentence
 from diagnose.reporters._places import Places
 from diagnose.reporters._plain import plain, shorten_path
+from diagnose.reporters._replay_sentences import report_sentences
 from diagnose.reporters._sheet import Sheet
 from diagnose.reporters._software import software
 from diagnose.reporters._verdict import straggler_sentences
@@ -53,6 +54,8 @@ class Document:
     """What is said across ranks, under a heading of its own."""
     costs: tuple[str, ...]
     """What overlap and a step cost, under a heading of its own."""
+    gains: tuple[str, ...]
+    """What changes would gain, under a heading of its own."""
     sheets: tuple[Sheet, ...]
     missing: tuple[str, ...]
     notes: tuple[Remark, ...]
@@ -82,14 +85,21 @@ def document(diagnosis: Diagnosis, *, unicode: bool) -> Document:
         costs=tuple(
             plain(one, _SENTENCE_WIDTH, unicode=unicode) for one in cost_sentences(diagnosis)
         ),
+        gains=tuple(
+            plain(one, _SENTENCE_WIDTH, unicode=unicode) for one in report_sentences(diagnosis)
+        ),
         sheets=tuple(sheets),
         missing=tuple(
-            unavailable_sentences(
-                diagnosis, without=ACROSS | absent_costs(diagnosis), unicode=unicode
-            )
+            unavailable_sentences(diagnosis, without=_not_missed(diagnosis), unicode=unicode)
         ),
         notes=remarks(trace, trace.notes, unicode=unicode),
     )
+
+
+def _not_missed(diagnosis: Diagnosis) -> frozenset[str]:
+    """Tables of which nothing is said here: another section does, or the verdict."""
+    without_gpu = frozenset() if diagnosis.trace.gpus else frozenset({"staircase"})
+    return ACROSS | absent_costs(diagnosis) | without_gpu
 
 
 def longest_window(diagnosis: Diagnosis) -> int:

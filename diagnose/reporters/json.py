@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, TextIO
 from diagnose import __version__
 from diagnose.reporters import Page, Reporter
 from diagnose.reporters._costs import cost_records
+from diagnose.reporters._finding_records import checked_records, finding_rows
 from diagnose.reporters._host_steps import host_step_rows
 from diagnose.reporters._observer import observer_record
 from diagnose.reporters._rank_records import rank_rows, straggler_rows
@@ -20,6 +21,7 @@ from diagnose.reporters._records import (
     records,
     step_names,
 )
+from diagnose.reporters._replay_records import stair_rows
 
 if TYPE_CHECKING:
     from diagnose.findings import Diagnosis
@@ -74,14 +76,15 @@ def report(diagnosis: Diagnosis) -> Record:
         "stragglers": straggler_rows(diagnosis),
         **cost_records(diagnosis),
         "host_steps": host_step_rows(diagnosis),
+        "staircase": stair_rows(diagnosis.tables["staircase"])
+        if "staircase" in diagnosis.tables
+        else [],
         "unavailable": [
             {"table": name, "because": reason.because, "remedy": reason.remedy}
             for name, reason in diagnosis.unavailable.items()
         ],
-        "findings": [
-            {"rule": f.rule, "severity": f.severity, "sentence": f.sentence}
-            for f in diagnosis.findings
-        ],
+        "findings": finding_rows(diagnosis),
+        **checked_records(diagnosis),
     }
 
 

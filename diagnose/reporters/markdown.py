@@ -6,6 +6,8 @@ from typing import TYPE_CHECKING, TextIO
 
 from diagnose.reporters import Page, Reporter
 from diagnose.reporters._document import Remark, document
+from diagnose.reporters._findings import closing_lines, finding_lines, summary_lines
+from diagnose.reporters._findings_markdown import markdown
 from diagnose.reporters._sheet import STATES, Bar, Heading, Sheet
 
 if TYPE_CHECKING:
@@ -38,10 +40,20 @@ def render(diagnosis: Diagnosis, out: TextIO, page: Page) -> None:
     lines += [f"{escaped(line)}  " for line in content.about[1:]]
     lines += ["", f"Trace quality: **{content.verdict}**", ""]
     lines += [_remark(remark) for remark in content.reasons]
+    if diagnosis.checked is not None:
+        said = summary_lines(diagnosis, unicode=page.unicode)
+        if said:
+            lines += ["", "### Summary", "", *(f"{escaped(one)}  " for one in said)]
+        lines += ["", "### Findings"]
+        lines += markdown(finding_lines(diagnosis, unicode=page.unicode), escaped)
+        lines += ["", *markdown(closing_lines(diagnosis, unicode=page.unicode), escaped)]
     if content.across:
         lines += ["", "### Across ranks", "", *(f"{escaped(line)}  " for line in content.across)]
+    if content.gains:
+        lines += ["", "### What a change would gain", ""]
+        lines += [f"{escaped(line)}  " for line in content.gains]
     for sheet in content.sheets:
-        lines += ["", *_sheet(sheet, page)]
+        lines += ["", *sheet_lines(sheet, page)]
     if content.costs:
         lines += ["", "### Cost of overlap and of a step", ""]
         lines += [f"{escaped(line)}  " for line in content.costs]
@@ -57,7 +69,8 @@ def _remark(remark: Remark) -> str:
     return f"- **{remark.severity}**: {escaped(remark.text)} (`{remark.code}`)"
 
 
-def _sheet(sheet: Sheet, page: Page) -> list[str]:
+def sheet_lines(sheet: Sheet, page: Page) -> list[str]:
+    """A sheet as a heading and a Markdown table."""
     labels = [escaped(_label(heading)) for heading in sheet.headings]
     rules = [":--" if heading.left else "--:" for heading in sheet.headings]
     if sheet.bars:

@@ -11,6 +11,8 @@ from rich.text import Text
 
 from diagnose.reporters import Page, Reporter
 from diagnose.reporters._document import Document, Remark, document
+from diagnose.reporters._findings import closing_lines, finding_lines, summary_lines
+from diagnose.reporters._findings_text import styled
 from diagnose.reporters._plain import plain, width_of
 from diagnose.reporters._sheet import STATES, Bar, Sheet
 
@@ -34,10 +36,16 @@ def render(diagnosis: Diagnosis, out: TextIO, page: Page) -> None:
     console = console_for(out, page)
     content = document(diagnosis, unicode=page.unicode)
     _top(console, content, page)
+    _findings(console, diagnosis, page)
     if content.across:
         console.print()
         console.print(Text("Across ranks", style="bold"))
         for sentence in content.across:
+            wrapped(console, sentence, page)
+    if content.gains:
+        console.print()
+        console.print(Text("What a change would gain", style="bold"))
+        for sentence in content.gains:
             wrapped(console, sentence, page)
     for sheet in content.sheets:
         console.print()
@@ -55,6 +63,27 @@ def render(diagnosis: Diagnosis, out: TextIO, page: Page) -> None:
         console.print(Text("Notes", style="bold"))
         for remark in content.notes:
             draw_remark(console, remark, page)
+
+
+def _findings(console: Console, diagnosis: Diagnosis, page: Page) -> None:
+    """The summary, what rules found, and what could not be checked. Nothing if no rule was run."""
+    if diagnosis.checked is None:
+        return
+    summary = summary_lines(diagnosis, unicode=page.unicode)
+    if summary:
+        console.print()
+        console.print(Text("Summary", style="bold"))
+    for sentence in summary:
+        wrapped(console, sentence, page)
+    console.print()
+    console.print(Text("Findings", style="bold"))
+    for lines in (finding_lines, closing_lines):
+        for line in styled(lines(diagnosis, unicode=page.unicode), page.width):
+            shown = Text(line.text)
+            shown.stylize(line.style, line.start, line.end)
+            console.print(shown)
+        if lines is finding_lines and diagnosis.findings:
+            console.print()
 
 
 def console_for(out: TextIO, page: Page) -> Console:

@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from diagnose.errors import RecordingError
-from diagnose.telemetry.nvml_identity import reason
-from diagnose.telemetry.source import TelemetryUnavailableError
+from diagnose.telemetry.nvml_identity import Identities, reason
+from diagnose.telemetry.source import GpuIdentity, TelemetryUnavailableError
 
 MILLI = 0.001
 
@@ -64,6 +64,11 @@ class PowerLimits:
     def gpus(self) -> dict[int, str]:
         """The driver's number of each GPU and its UUID."""
         return {index: uuid for uuid, index in self._numbers.items()}
+
+    def identities(self) -> list[GpuIdentity]:
+        """What the driver calls each GPU, by which CUDA's numbers are told."""
+        asked = Identities(self._nvml, self._failures)
+        return [asked.gpu(self._numbers[uuid], handle) for uuid, handle in self._handles.items()]
 
     def read(self, uuid: str) -> Limit:
         """The limit as it is set now. Raises PowerLimitError."""

@@ -1,8 +1,7 @@
 """Compares everything a case expects with what reading and measuring give.
 
 ``failures`` returns sentences, one for each expectation that does not hold. A key
-that it does not know is a failure too: nothing in a case is skipped in silence,
-except what ``words.PENDING`` lists.
+that it does not know is a failure too: nothing in a case is skipped.
 """
 
 from __future__ import annotations
@@ -27,7 +26,7 @@ from diagnose.readers import read
 from diagnose.schema import NO_ROW, Call
 from diagnose.timeline import overlap
 from diagnose.trace import Table, Trace
-from tests.cases import words
+from tests.cases import findings, report_page, words
 
 Failures = Iterator[str]
 
@@ -90,7 +89,7 @@ def _failures_of(run: Run, expect: dict[str, Any]) -> Failures:
         return
     yield from _false_alarms(run, expect)
     for key, value in expect.items():
-        if key == "load" or key in words.PENDING:
+        if key == "load":
             continue
         check = _CHECKS.get(key)
         if check is None:
@@ -100,7 +99,7 @@ def _failures_of(run: Run, expect: dict[str, Any]) -> Failures:
 
 
 def _error(run: Run, expect: dict[str, Any]) -> Failures:
-    unknown = expect.keys() - {"load", "error"} - words.PENDING.keys()
+    unknown = expect.keys() - {"load", "error"}
     if unknown:
         yield f"{sorted(unknown)} cannot be judged, nothing was read: {run.error}"
     if "error" in expect:
@@ -400,6 +399,14 @@ def _contention(run: Run, trace: Trace, value: list[dict[str, Any]]) -> Failures
         yield f"contention: a slowdown of {texts['name'][row]!r} that the case does not have"
 
 
+def _report(run: Run, trace: Trace, value: dict[str, Any]) -> Failures:
+    return report_page.failures(trace, dict(value))
+
+
+def _findings(run: Run, trace: Trace, value: dict[str, Any]) -> Failures:
+    return findings.failures(trace, value)
+
+
 _CHECKS = {
     "must_warn": _must_warn,
     "gpus": _gpus,
@@ -419,13 +426,9 @@ _CHECKS = {
     "launch_calls": _launch_calls,
     "kernel_time": _kernel_time,
     "contention": _contention,
+    "report": _report,
+    "findings": _findings,
 }
-
-
-def pending(expect: dict[str, Any]) -> set[str]:
-    """The expectations of a run that no analysis exists for yet."""
-    keys = {key for choice in [expect, *expect.get("any_of", [])] for key in choice}
-    return keys & words.PENDING.keys()
 
 
 def check_in_this_process(file: Path, expect: dict[str, Any], tolerance_us: float) -> str:

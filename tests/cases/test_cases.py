@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from tests.cases import mapping, runner, words
+from tests.cases import mapping, runner
 
 DATA = Path(__file__).parent / "data"
 LARGE_COPIES = 50_000
@@ -35,9 +35,7 @@ def small() -> list[Any]:
     """Runs to compare now; files that a script makes are made plain and compressed."""
     found = []
     for folder, case, run in runs():
-        if not (run["expect"].keys() - words.PENDING.keys()) or is_large(run):
-            continue
-        if case["kind"] == "attach":
+        if is_large(run) or case["kind"] == "attach":
             continue
         suffixes = ["", ".gz"] if " " in run["files"][0] else [""]
         for suffix in suffixes:
@@ -112,23 +110,9 @@ def test_large_case_in_bounded_memory(folder, case, run, suffix, tmp_path):
     assert found["peak_bytes"] < TEXT_BYTES
 
 
-def waiting() -> list[Any]:
-    return [
-        pytest.param(key, id=name_of(folder, run, key))
-        for folder, _, run in runs()
-        for key in sorted(runner.pending(run["expect"]))
-    ]
-
-
-@pytest.mark.parametrize("key", waiting())
-def test_pending(key):
-    pytest.skip(f"{key}: {words.PENDING[key]}")
-
-
 def test_there_are_cases():
     assert len({folder for folder, _, _ in runs()}) >= 28
     assert len(LARGE) == 1
-    assert {key for param in waiting() for key in param.values} == words.PENDING.keys()
 
 
 @pytest.mark.parametrize(
@@ -151,6 +135,9 @@ def test_there_are_cases():
         ({"classification": [{"name": "no such", "class": "compute"}]}, "classification"),
         ({"collectives": [{"bytes": 1}]}, "bytes"),
         ({"contention": [{"kernel": "no such", "slowdown": 1.1}]}, "contention: "),
+        ({"findings": {"must": [{"id": "host-sync"}]}}, "no 'host-sync'"),
+        ({"findings": {"must_not": ["no-such-rule"]}}, "there is no rule 'no-such-rule'"),
+        ({"findings": {"may": []}}, "does not know ['may']"),
     ],
 )
 def test_the_runner_can_fail(change, complaint):

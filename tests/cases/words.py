@@ -83,8 +83,15 @@ CONTENTION = {
 
 BANDWIDTHS = {"algbw_GBps": "algbw_gb_per_s", "busbw_GBps": "busbw_gb_per_s"}
 
-PENDING = {
-    "findings": "rules do not exist yet",
-    "report": "the HTML report does not exist yet",
+EVIDENCE = {
+    "comm_us": "communication_ns",
+    "count": "num_waits",
+    "cost_us": "cost_ns",
+    "exposed_comm_us": "exposed_communication_ns",
+    "host_wait_us": "host_wait_ns",
+    "idle_us": "idle_ns",
+    "lost_us_per_step": "lost_per_step_ns",
+    "op": "operator",
+    "slowdown": "slowdown_ratio",
 }
-"""Expectations that a later analysis has to meet. Reported as skipped, never as passed."""
+"""Figure of a finding in a case -> key of its evidence. Times are per step, or of the window."""

@@ -73,6 +73,25 @@ def test_a_stale_schema_page_is_noticed(root: Path, tmp_path: Path, capsys: Any)
     assert generator.main(["--check"]) == 0
 
 
+def test_the_changes_of_the_whatif_page_are_current(root: Path) -> None:
+    generator = _script(root / "docs/generate_changes.py")
+    page = generator.TARGET.read_text(encoding="utf-8")
+    assert page == generator.page(page), "run: python docs/generate_changes.py"
+    assert len(re.findall(r"^### [a-z-]+$", page, re.MULTILINE)) > 15
+
+
+def test_a_stale_whatif_page_is_noticed(root: Path, tmp_path: Path, capsys: Any) -> None:
+    generator = _script(root / "docs/generate_changes.py")
+    current = generator.page(generator.TARGET.read_text(encoding="utf-8"))
+    generator.TARGET = tmp_path / "whatif.md"
+    generator.TARGET.write_text(current.replace("### cuda-graph", "### cuda-grap"))
+    assert generator.main(["--check"]) == 1
+    assert "python docs/generate_changes.py" in capsys.readouterr().err
+    assert generator.main([]) == 0
+    assert generator.TARGET.read_text(encoding="utf-8") == current
+    assert generator.main(["--check"]) == 0
+
+
 def test_schema_page_names_every_column(root: Path) -> None:
     from diagnose import schema
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import dataclasses
 import io
 import json
 from importlib import resources
@@ -12,9 +13,23 @@ import pytest
 
 from diagnose import engine, readers
 from diagnose.analysis import Unavailable
-from diagnose.findings import Diagnosis, Finding
+from diagnose.findings import (
+    Checked,
+    Cost,
+    Diagnosis,
+    Evidence,
+    Finding,
+    Fix,
+    Gain,
+    Headline,
+    NotChecked,
+    Span,
+    Threshold,
+    Where,
+)
 from diagnose.reporters import Page, _overlap
 from diagnose.schema import Detail
+from diagnose.trace import Gpu
 from tests.builder import TraceBuilder, build_trace
 
 BY = ("rank", "step", "stream", "group", "collective")
@@ -48,9 +63,41 @@ def healthy(recordings):
 @pytest.fixture(scope="module")
 def report(healthy) -> dict:
     diagnosis = engine.diagnose(healthy, debug=True)
-    found = Finding("straggler-rank", "warning", "rank 1 is late by 3 ms")
+    found = dataclasses.replace(finding(healthy.gpus[1]), folded=(finding(healthy.gpus[0]),))
     missing = {"x": Unavailable("why", "what to do")}
-    return rendered(Diagnosis(diagnosis.trace, diagnosis.tables, missing, (found,)))
+    checked = Checked(
+        not_checked=(NotChecked("pcie-link-degraded", "Slow link", "no telemetry", "record it"),),
+        failed=(NotChecked("host-sync", "Waits", "KeyError: 7"),),
+        clean=("launch-bound",),
+        not_applicable=("amd-sdma-off",),
+        accepted=(found,),
+        headline=Headline(2, 2, 39e6, 92.0, 4.0, 0.5, 3.5, None),
+        settings="diagnose.toml",
+    )
+    return rendered(Diagnosis(diagnosis.trace, diagnosis.tables, missing, (found,), checked))
+
+
+def finding(gpu: Gpu) -> Finding:
+    """One with something in every field."""
+    return Finding(
+        rule="straggler-rank",
+        title="Everybody waits for one rank",
+        severity="warning",
+        confidence="high",
+        sentence="rank 1 is late by 3 ms",
+        key="straggler-rank@rank 1",
+        where=Where(gpus=(gpu,), streams=(7,), steps=("s",), spans=(Span(0, 1000, 2500),)),
+        evidence=(
+            Evidence("lost_ns", "lost", 3_000_000.0, "min_lost_pct"),
+            Evidence("operator", "operator", "aten::item"),
+            Evidence("clock_mhz", "clock", float("nan")),
+        ),
+        thresholds=(Threshold("min_lost_pct", 5.0, 5.0, "judgement"),),
+        cost=Cost(3_000_000.0, "waiting"),
+        gain=Gain("replay", "", ("no-straggler",), 1e6, 2e6, 3e6, 4e7),
+        advice=(Fix("Look at it.", "nvidia-smi"), Fix("And again.")),
+        caveats=("Jitter.",),
+    )
 
 
 @pytest.mark.parametrize("name", ["report", "overlap"])
@@ -63,6 +110,11 @@ def test_a_real_report_fits(report):
     assert len(report["gpus"]) == 2
     assert [len(gpu["per_step"]) for gpu in report["gpus"]] == [3, 3]
     assert report["collectives"]
+    [found] = report["findings"]
+    assert [one["value"] for one in found["evidence"]] == [3000, "aten::item", None]
+    assert found["evidence"][0]["key"] == "lost_us"
+    assert found["gain"]["likely_pct"] == 5.0
+    assert [one["rule"] for one in found["explains"]] == ["straggler-rank"]
 
 
 @pytest.mark.parametrize("detail", [Detail.GPU, Detail.LAUNCHES])

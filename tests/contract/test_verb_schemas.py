@@ -12,7 +12,7 @@ import pytest
 from diagnose import cli
 from tests.text import jobs
 
-NAMES = ("ranks", "stalls", "critical_path", "comparison", "contention")
+NAMES = ("ranks", "stalls", "critical_path", "comparison", "contention", "whatif")
 
 
 def schema(name):
@@ -35,6 +35,10 @@ def documents(capsys, recordings, name):
         other = str(recordings / "host_sync")
         yield said(capsys, "compare", path, other)
         yield said(capsys, "compare", path, other, "--fail-on-regression", "50")
+    elif name == "whatif":
+        yield said(capsys, "whatif", path)
+        yield said(capsys, "whatif", path, "--change", "no-straggler", "--change", "cuda-graph")
+        yield said(capsys, "whatif", "--list")
     elif name == "stalls":
         for by in ("cause", "step", "interval"):
             yield said(capsys, "stalls", path, "--by", by)

@@ -104,6 +104,22 @@ def hostile_names() -> Trace:
     return build_trace(builder)
 
 
+def gpu_is_the_limit() -> Trace:
+    """One rank: per step gemm 60 us and an all-reduce of 40 us after it on the same stream.
+
+    The host is done with a step after 10 us and runs ahead; the GPU works without a pause
+    from 20 us on, so a step takes 100 us, and what the profiler cost the host matters to
+    nothing. Without communication a step takes 60 us; the host needs at most 10.
+    """
+    builder = TraceBuilder(rank=0, world_size=2)
+    for step in range(6):
+        host, gpu = 10 * step, 100 * step + 20
+        builder.step(step + 1, host, 10)
+        builder.kernel("gemm", gpu, 60, launch=host + 1)
+        builder.collective("allreduce", gpu + 60, 40, stream=7, elements=2**20, launch=host + 4)
+    return build_trace(builder)
+
+
 def costly_overlap() -> Trace:
     """Overlap that costs more than it hides: gemm 100 us alone, 250 beside an all-reduce of 100.
 

@@ -123,9 +123,13 @@ def test_it_says_that_waiting_is_included(printed):
 
 
 @pytest.mark.parametrize(
-    ("verb", "name"), [("report", "straggler.txt"), ("info", "straggler_info.txt")]
+    ("arguments", "name"),
+    [
+        (("report", "--select", "straggler-rank"), "straggler.txt"),
+        (("info",), "straggler_info.txt"),
+    ],
 )
-def test_the_whole_output(printed, root, verb, name):
+def test_the_whole_output(printed, root, arguments, name):
     expected = (root / "tests/text/real" / name).read_text(encoding="utf-8")
-    text = printed(verb)
+    text = printed(*arguments)
     assert text == expected, f"\n{text}"

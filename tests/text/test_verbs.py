@@ -11,7 +11,7 @@ import pytest
 
 from diagnose import engine
 from diagnose.findings import Diagnosis
-from diagnose.reporters import Page, _comparison, _path, _ranks, _stalls
+from diagnose.reporters import Page, _comparison, _path, _ranks, _replay, _stalls
 from diagnose.reporters._plain import width_of
 from diagnose.trace import Trace
 from tests.text import jobs
@@ -51,6 +51,13 @@ def compare(page: Page = PLAIN) -> str:
     return _comparison.write(first, Diagnosis(second), "text", page, 5.0)
 
 
+def whatif(*changes: str, form: str = "text", page: Page = PLAIN) -> str:
+    name = "replay" if changes else "staircase"
+    request = engine.Request(name, {"changes": changes})
+    found = diagnosed(jobs.gpu_is_the_limit(), **{name: request})
+    return _replay.write(found, form, page)
+
+
 OUTPUTS = {
     "ranks.txt": lambda: ranks(jobs.two_ranks()),
     "stalls.txt": lambda: stalls(jobs.two_ranks()),
@@ -58,6 +65,9 @@ OUTPUTS = {
     "stalls_by_interval.txt": lambda: stalls(jobs.two_ranks(), "interval"),
     "critical_path.txt": lambda: path(jobs.two_ranks()),
     "compare.txt": compare,
+    "whatif.txt": lambda: whatif("faster-collectives:factor=4"),
+    "whatif_staircase.txt": whatif,
+    "whatif_staircase.md": lambda: whatif(form="markdown"),
 }
 
 
@@ -76,6 +86,7 @@ def test_every_expected_file_is_tested():
 def test_no_line_is_wider_than_the_page(width, unicode):
     page = Page(width, unicode=unicode)
     texts = [ranks(jobs.two_ranks(), page), path(jobs.two_ranks(), page), compare(page)]
+    texts += [whatif(page=page), whatif("hide-communication", page=page)]
     texts += [stalls(jobs.two_ranks(), by, page) for by in ("cause", "step", "interval")]
     texts += [stalls(jobs.hostile_names(), by, page) for by in ("cause", "step", "interval")]
     # The columns that have to be there need 80.

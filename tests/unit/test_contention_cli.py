@@ -12,12 +12,19 @@ import numpy as np
 import pytest
 
 from diagnose import engine, readers
-from diagnose.contention import contention, contention_basis, overlap_balance
-from diagnose.contention._tables import Verdict
+from diagnose.contention import (
+    contention,
+    contention_basis,
+    contention_kernels,
+    overlap_balance,
+)
+from diagnose.contention._tables import Effect, Verdict
 from diagnose.reporters import Page
 from diagnose.reporters._contention import write
+from diagnose.reporters._costs import cost_sentences
 from diagnose.reporters._plain import width_of
 from tests.builder import TraceBuilder, build_trace
+from tests.contention_lines import Line
 from tests.text import jobs
 
 
@@ -149,3 +156,116 @@ def test_a_recording_as_its_own_other_finds_the_same_twins(recordings):
     own, other = contention(trace, "all"), contention(trace, "all", alone=trace)
     assert other["num_paired"][0] == pytest.approx(own["num_paired"][0], rel=0.1)
     assert other["duration_ratio"][0] == pytest.approx(own["duration_ratio"][0], rel=0.05)
+
+
+@pytest.fixture(scope="module")
+def four_kernels():
+    """Ten times alone, 1000 us each, and beside an all-gather: slower, faster, either, once.
+
+    Durations alternate by 10 us around their mean, so intervals are not empty; "either" takes 900
+    and 1100 in turn, which holds 1.
+    """
+    line = Line()
+    for name, wide, beside in (
+        ("slower", 10, 1500),
+        ("faster", 10, 500),
+        ("either", 100, 1000),
+    ):
+        for turn in (-1, 1) * 5:
+            line.ran(name, 1000 + turn * wide)
+            line.now += 1000
+            line.ran(name, beside + turn * wide, 2000)
+            line.now += 2000
+    line.ran("once", 1000)
+    line.now += 1000
+    line.ran("once", 1400, 2000)
+    return line.trace
+
+
+def test_what_may_be_claimed_of_a_kernel(four_kernels):
+    table = contention_kernels(four_kernels)
+    effect = dict(zip(table.texts("name"), table["effect"].tolist(), strict=True))
+    assert effect == {
+        "slower": Effect.SLOWER,
+        "faster": Effect.FASTER,
+        "either": Effect.NOT_TOLD,
+        "once": Effect.UNKNOWN,
+    }
+
+
+def test_a_kernel_that_is_faster_is_marked_and_said_to_be_no_contention(four_kernels):
+    diagnosis = diagnosed(four_kernels, "kernel")
+    text = write(diagnosis, "kernel", None, "text", Page(130))
+    [line] = [line for line in text.splitlines() if " faster " in line and "/10" in line]
+    assert "faster*" in line
+    assert "faster beside communication than alone: no contention" in " ".join(text.split())
+    rows = json.loads(write(diagnosis, "kernel", None, "json", Page(100)))["rows"]
+    assert {row["kernel"]: row["effect"] for row in rows} == {
+        "slower": "slower",
+        "faster": "faster",
+        "either": "not_told",
+        "once": "unknown",
+    }
+
+
+def test_undecided_has_its_reason():
+    """A quarter of the overlapped compute has twins; the interval of the gain excludes 0."""
+    line = Line().times(3, "gemm", 1200, 1200).times(9, "other", 1200, 1200).times(3, "gemm", 1000)
+    diagnosis = diagnosed(line.trace)
+    window = diagnosis.tables["balance"].take(diagnosis.tables["balance"]["step_row"] < 0)
+    assert window["gain_low_ns"][0] > 0
+    joined = " ".join(write(diagnosis, "collective", None, "text", Page(110)).split())
+    assert (
+        "is undecided (median gain 12.00 ms, derived): only 25.0 % of the overlapped compute has "
+        "twins, and below 50 %" in joined
+    )
+    assert "undecided*" in joined
+    [sentence] = [one for one in cost_sentences(diagnosis) if one.startswith("Overlap")]
+    assert "undecided" in sentence
+    assert "only 25.0 % of the overlapped compute has twins" in sentence
+
+
+def test_a_gain_that_may_be_0_is_undecided_for_that_reason():
+    """1000 us of each kernel are beside communication, and on average it takes 1000 us longer."""
+    line = Line()
+    for turn in (-1, 1) * 6:
+        line.ran("gemm", 1000 + turn * 50)
+        line.now += 1000
+        line.ran("gemm", 2000 + turn * 100, 1000)
+        line.now += 1000
+    diagnosis = diagnosed(line.trace)
+    balance = diagnosis.tables["balance"]
+    assert balance["gain_low_ns"][0] < 0 < balance["gain_high_ns"][0]
+    joined = " ".join(write(diagnosis, "collective", None, "text", Page(110)).split())
+    assert "derived): the gain may be 0 or less." in joined
+    assert "undecided*" not in joined
+
+
+def test_sentences_and_tables_have_one_unit():
+    """Ten kernels of 1200 us beside communication: 12 ms in ms, and so the 2 ms they cost."""
+    line = Line().times(10, "gemm", 1200, 1200).times(3, "gemm", 1000)
+    text = write(diagnosed(line.trace), "collective", None, "text", Page(110))
+    joined = " ".join(text.split())
+    assert "That is 2.00 ms of compute time" in joined
+    assert "median gain 10.00 ms" in joined  # 12 ms hidden less 2 ms
+    row = next(one for one in text.splitlines() if one.startswith("all_gather"))
+    assert row.split()[1] == "12.00"
+    assert "2.00" in row.split()
+
+
+def test_a_slowdown_at_equal_clocks_says_what_it_is_at_the_clocks_as_they_were(recordings):
+    diagnosis = diagnosed(readers.read(str(recordings / "straggler")))
+    joined = " ".join(write(diagnosis, "collective", None, "text", Page(110)).split())
+    total = diagnosis.tables["contention"]
+    equal, were = (f"{float(total[n][0]):.2f}" for n in ("slowdown", "uncorrected_slowdown"))
+    assert (equal, were) == ("1.62", "1.21")
+    assert f"takes {equal} times as long as alone at equal clocks (95 %:" in joined
+    assert f"at the clocks as they were {were})" in joined
+    [sentence] = [one for one in cost_sentences(diagnosis) if one.startswith("Compute")]
+    assert "1.62 times as long beside communication at equal clocks" in sentence
+    assert f"at the clocks as they were {were}" in sentence
+
+
+def test_without_telemetry_no_clock_is_spoken_of(job):
+    text = write(diagnosed(build_trace(job)), "collective", None, "text", Page(110))
+    assert "at equal clocks" not in text

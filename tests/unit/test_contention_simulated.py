@@ -1,6 +1,6 @@
 """Planted slowdowns are found: without bias, and the intervals hold what they promise.
 
-Seeded: the numbers are the same on every machine. The 400 recordings take about 4 s.
+Seeded: the numbers are the same on every machine. 400 recordings take about 6 s.
 """
 
 from __future__ import annotations
@@ -80,17 +80,21 @@ def test_few_kernels_give_wide_intervals_that_hold(kind):
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_each_is_recovered_within_one_point(kind):
-    """Eight steps and 1 % of noise are enough for it."""
-    truth, value, *_ = simulated(num_steps=8, noise=0.01, number=60)[kind].T
-    assert np.abs(value - truth).max() < 0.01
+    """Eight steps and 1 % of noise are enough for it, in 398 of 400 recordings or more."""
+    truth, value, low, high = simulated(num_steps=8, noise=0.01)[kind].T
+    assert np.count_nonzero(np.abs(value - truth) >= 0.01) <= 2
+    assert np.abs(value - truth).max() < 0.015
+    assert abs(np.median(value - truth)) < 0.001
+    assert 0.92 <= np.mean((low <= truth) & (truth <= high)) <= 0.98
 
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_clock_that_falls_while_communication_runs_is_no_contention(kind):
     """1900 instead of 1980 MHz, sampled: not 4 points more, but a wider interval."""
-    truth, value, low, high = simulated(overlap_mhz=1900.0, number=200)[kind].T
+    truth, value, low, high = simulated(overlap_mhz=1900.0)[kind].T
+    assert len(truth) == NUM_SIMULATIONS
     assert abs(np.median(value - truth)) < 0.003
-    assert 0.92 <= np.mean((low <= truth) & (truth <= high)) <= 0.99
+    assert 0.92 <= np.mean((low <= truth) & (truth <= high)) <= 0.98
 
 
 def test_without_telemetry_the_same_clock_is_in_the_figures():
@@ -124,10 +128,12 @@ def test_each_kernel_has_its_own_slowdown():
     assert abs(np.median(errors)) < 0.003
 
 
-def test_several_gpus_are_pooled():
-    truth, value, low, high = simulated(num_gpus=4, number=100)["all_reduce"].T
+@pytest.mark.parametrize("kind", KINDS)
+def test_several_gpus_are_pooled(kind):
+    truth, value, low, high = simulated(num_gpus=4, number=200)[kind].T
     assert np.std(value - truth) < 0.006
-    assert 0.9 <= np.mean((low <= truth) & (truth <= high)) <= 1
+    assert abs(np.median(value - truth)) < 0.003
+    assert 0.92 <= np.mean((low <= truth) & (truth <= high)) <= 0.98
 
 
 def test_what_overlap_costs_in_all_is_estimated_with_what_has_no_twin():

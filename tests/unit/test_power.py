@@ -13,12 +13,13 @@ import numpy as np
 import pytest
 
 import diagnose
-from diagnose import engine
+from diagnose import engine, manifest
 from diagnose.analysis import Unavailable
 from diagnose.analyzers.power import clock_reasons, power_classes, power_steps, power_summary
 from diagnose.analyzers.power.cards import cards
 from diagnose.analyzers.power.doing import Doing, class_times
 from diagnose.cli import execute as command_line
+from diagnose.manifest import RankFiles
 from diagnose.reporters import Page
 from diagnose.reporters._power import write
 from tests.power_tables import UNIX_NS, builder, write_csv
@@ -219,6 +220,33 @@ def test_ranks_on_one_gpu_count_once_by_its_uuid(tmp_path):
     # One GPU at 600 W, not two.
     assert row["step_energy_j"] == pytest.approx(300, rel=3e-3)
     assert row["num_steps"] == 19
+
+
+def test_where_environments_name_no_gpu_the_manifest_does(tmp_path):
+    """Two counters that run together, and a manifest that tells the GPUs apart, or the same."""
+    two_ranks(tmp_path, ({"gpu": {"uuid": "GPU-1"}}, {"env": MPS}), watts=(600.0, 500.0))
+
+    def shared(*uuids):
+        ranks = tuple(
+            RankFiles(
+                rank,
+                f"rank{rank:05d}.trace.json",
+                telemetry=f"rank{rank:05d}.telemetry.csv",
+                env=f"rank{rank:05d}.env.json",
+                gpu_uuid=uuid,
+            )
+            for rank, uuid in enumerate(uuids)
+        )
+        (tmp_path / "recording.json").unlink(missing_ok=True)
+        manifest.write(manifest.Manifest(ranks=ranks, world_size=2), tmp_path)
+        trace = diagnose.load(tmp_path).trace
+        return [(len(card.gpus), card.told_by) for card in cards(trace)], trace
+
+    assert shared(None, "GPU-1")[0] == [(2, "uuid")]
+    assert shared("GPU-2", "GPU-2")[0] == [(1, None), (1, None)]  # rank 0's own word counts more
+    found, trace = shared(None, "GPU-2")
+    assert found == [(1, None), (1, None)]
+    assert [source.gpu_uuid for source in trace.sources] == ["GPU-1", "GPU-2"]
 
 
 def test_ranks_on_one_gpu_count_once_by_their_energy_counter(tmp_path):

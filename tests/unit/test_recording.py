@@ -82,7 +82,13 @@ def test_load_refuses_another_detail():
 
 
 @pytest.mark.parametrize(
-    ("only", "detail"), [(None, Detail.ALL), ("launches", Detail.LAUNCHES), ("gpu", Detail.GPU)]
+    ("only", "detail"),
+    [
+        (None, Detail.ALL),
+        ("shapes", Detail.SHAPES),
+        ("launches", Detail.LAUNCHES),
+        ("gpu", Detail.GPU),
+    ],
 )
 def test_load_reads_as_much_as_is_asked(tmp_path, only, detail):
     path = two_steps().write(tmp_path)

@@ -1,9 +1,10 @@
-"""A minute of steps made of long phases: compute, communication, both, idle.
+"""More than a minute of steps made of long phases: compute, communication, both, idle.
 
     torchrun --nproc-per-node 2 benchmarks/gpu/jobs/power_phases.py --out DIR
 
 Each phase lasts about PHASE_S, several refreshes of the power sensor, so that the power
 of each class can be read off directly and compared with what is estimated from the trace.
+Kernels are long, so that the trace of a minute stays small.
 Writes ``rankNNNNN.trace.json.gz``, ``rankNNNNN.phases.csv`` (phase, begin and end in unix
 time) and nothing else; telemetry is recorded beside it by ``python -m diagnose.telemetry``.
 """
@@ -13,6 +14,7 @@ from __future__ import annotations
 import argparse
 import csv
 import json
+import math
 import os
 import time
 from collections.abc import Callable
@@ -26,8 +28,8 @@ from torch.profiler import ProfilerActivity, profile, record_function
 from diagnose.agent import environment
 
 PHASE_S = 0.8
-MATRIX = 8192
-TRAFFIC_BYTES = 512 << 20
+MATRIX = 16384
+TRAFFIC_BYTES = 2 << 30
 
 
 class Phases:
@@ -69,18 +71,22 @@ class Phases:
             work()
         torch.cuda.synchronize()
         begin = time.perf_counter()
-        for _ in range(20):
+        for _ in range(10):
             work()
         torch.cuda.synchronize()
-        each = torch.tensor([(time.perf_counter() - begin) / 20], device=self.left.device)
-        dist.all_reduce(each, op=dist.ReduceOp.MAX)
-        return max(1, round(seconds / float(each.item())))
+        return max(1, round(seconds * 10 / self.slowest(time.perf_counter() - begin)))
+
+    def slowest(self, seconds: float) -> float:
+        """The greatest value of all ranks; the same on each."""
+        greatest = torch.tensor([seconds], device=self.left.device)
+        dist.all_reduce(greatest, op=dist.ReduceOp.MAX)
+        return float(greatest.item())
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--out", type=Path, required=True)
-    parser.add_argument("--steps", type=int, default=22)
+    parser.add_argument("--seconds", type=float, default=70)
     arguments = parser.parse_args()
     device = torch.device(
         "cuda", 0 if "ALL_ON_GPU0" in os.environ else int(os.environ["LOCAL_RANK"])
@@ -89,20 +95,15 @@ def main() -> None:
     dist.init_process_group("nccl", device_id=device)
     phases = Phases(device)
     (arguments.out / "alive").touch()
-    order = [phases.compute, phases.communication, phases.overlap, phases.idle]
+    begin = time.perf_counter()
+    one_step(phases, 0)
+    num_steps = math.ceil(arguments.seconds / phases.slowest(time.perf_counter() - begin))
     rows = []
     activities = [ProfilerActivity.CPU, ProfilerActivity.CUDA]
     with profile(activities=activities) as recorded:
-        for step in range(arguments.steps):
+        for step in range(num_steps):
             with record_function(f"ProfilerStep#{step}"):
-                for phase in order:
-                    torch.cuda.synchronize()
-                    dist.barrier()
-                    torch.cuda.synchronize()
-                    begin = time.time_ns()
-                    phase()
-                    torch.cuda.synchronize()
-                    rows.append([step, phase.__name__, begin, time.time_ns()])
+                rows += one_step(phases, step)
     name = arguments.out / f"rank{dist.get_rank():05d}"
     with open(f"{name}.phases.csv", "w", newline="") as file:
         writer = csv.writer(file)
@@ -112,6 +113,20 @@ def main() -> None:
     Path(f"{name}.env.json").write_text(json.dumps(environment.collect(device.index), indent=1))
     dist.barrier()
     dist.destroy_process_group()
+
+
+def one_step(phases: Phases, step: int) -> list[list[Any]]:
+    """All phases once: number of the step, name, begin and end in unix time."""
+    rows: list[list[Any]] = []
+    for phase in (phases.compute, phases.communication, phases.overlap, phases.idle):
+        torch.cuda.synchronize()
+        dist.barrier()
+        torch.cuda.synchronize()
+        begin = time.time_ns()
+        phase()
+        torch.cuda.synchronize()
+        rows.append([step, phase.__name__, begin, time.time_ns()])
+    return rows
 
 
 if __name__ == "__main__":

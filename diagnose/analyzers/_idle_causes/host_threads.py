@@ -42,8 +42,8 @@ class HostState(IntEnum):
     LOCK = 8
 
 
-_DATA_LOADING = re.compile(r"dataloader|data_loader|datapipe|enumerate\(data", re.IGNORECASE)
-_GARBAGE = re.compile(r"\bgc\.collect\b|python[ _]gc\b|garbage.?collect", re.IGNORECASE)
+DATA_LOADING = re.compile(r"dataloader|data_loader|datapipe|enumerate\(data", re.IGNORECASE)
+GARBAGE = re.compile(r"\bgc\.collect\b|python[ _]gc\b|garbage.?collect", re.IGNORECASE)
 _LOCK = re.compile(r"_thread\.r?lock|lock\.acquire|acquire' of|wait_for_lock|\bGIL\b")
 _NOT_HOST_WORK = {"overhead", "Trace"}
 _ANNOTATIONS = {"user_annotation", "annotation"}
@@ -159,7 +159,7 @@ def _host_op_states(trace: Trace) -> _Events:
     state[of_category({"python_function"})] = HostState.PYTHON
     state[of_category(_ANNOTATIONS)] = HostState.ABSENT
     state[named(_LOCK) & (state == HostState.PYTHON)] = HostState.LOCK
-    loading, garbage = named(_DATA_LOADING), named(_GARBAGE)
+    loading, garbage = named(DATA_LOADING), named(GARBAGE)
     state[loading] = HostState.DATA_LOADING
     state[garbage] = HostState.GARBAGE_COLLECTION
     return _Events(state, loading | garbage)

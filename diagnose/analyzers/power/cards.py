@@ -1,10 +1,10 @@
 """Which recorded processes share a physical GPU, and whose telemetry speaks for it.
 
 Energy belongs to a GPU, not to a rank: two ranks on one GPU read the same counter, and
-counted per rank it would be counted twice. Ranks share a GPU if their environment files
-name the same UUID, or, where one names none, if their energy counters went through the
-same values at the same times: a counter in millijoules since the driver was loaded is as
-good as a name.
+counted per rank it would be counted twice. Ranks share a GPU if their environment files (or,
+where one does not, the manifest) name the same UUID, or, where one is not named at all, if
+their energy counters went through the same values at the same times: a counter in millijoules
+since the driver was loaded is as good as a name.
 """
 
 from __future__ import annotations
@@ -65,13 +65,6 @@ def cards(trace: Trace) -> list[Card]:
     ]
 
 
-def uuid_of(source: Source) -> str | None:
-    """The UUID of a source's GPU as its environment file names it."""
-    gpu = source.environment.get("gpu")
-    named = gpu.get("uuid") if isinstance(gpu, dict) else None
-    return named if isinstance(named, str) and named else None
-
-
 def _join(label: dict[int, int], told: dict[int, str], one: int, other: int, by: str) -> None:
     first, second = sorted((label[one], label[other]))
     if first == second:
@@ -85,7 +78,7 @@ def _join(label: dict[int, int], told: dict[int, str], one: int, other: int, by:
 def _by_uuid(trace: Trace, gpus: list[Gpu], label: dict[int, int], told: dict[int, str]) -> None:
     first: dict[str, int] = {}
     for gpu in gpus:
-        uuid = uuid_of(trace.sources[gpu.source])
+        uuid = trace.sources[gpu.source].gpu_uuid
         if uuid is not None:
             _join(label, told, first.setdefault(uuid, gpu.source), gpu.source, "uuid")
 
@@ -106,7 +99,7 @@ def _by_counter(
     matches, times = np.unique(met, axis=0, return_counts=True)
     for (one, other), number in zip(matches.tolist(), times.tolist(), strict=True):
         first, second = trace.sources[one], trace.sources[other]
-        named = [uuid for uuid in (uuid_of(first), uuid_of(second)) if uuid is not None]
+        named = [uuid for uuid in (first.gpu_uuid, second.gpu_uuid) if uuid is not None]
         elsewhere = first.host != second.host and None not in (first.host, second.host)
         seen = _seen_together(rows, one, other)
         enough = number >= max(_LEAST_EQUAL, _EQUAL_SHARE * seen)

@@ -16,6 +16,7 @@ from diagnose.readers.assemble import (
     gpu,
     incomplete,
     launchers,
+    operators,
     processes,
     quality,
     ranks,
@@ -69,6 +70,7 @@ def _assemble(
     ops["op_id"] = ops["order"]
     notes += gpu.place(ops, strings, raw.path)
     gpu.link(ops, calls, marks)
+    ops["shapes"] = operators.shapes(ops["external_id"], host, raw.operators)
     parents = launchers.find(host, raw.collectives, strings, classifier)
     classes.assign(ops, calls, parents, raw.collectives, strings, classifier)
     described = collectives.table(
@@ -88,7 +90,7 @@ def _assemble(
         "steps": marks,
     }
     return Part(
-        source=_source(process, found, origin),
+        source=_source(process, found, origin, operators.count(raw, detail)),
         strings=strings,
         tables={name: _only(_SCHEMAS[name], columns) for name, columns in tables.items()},
         num_orders=num_orders,
@@ -112,7 +114,9 @@ def _rank(process: processes.Process, origin: Origin) -> ranks.RankFound:
     )
 
 
-def _source(process: processes.Process, found: ranks.RankFound, origin: Origin) -> Source:
+def _source(
+    process: processes.Process, found: ranks.RankFound, origin: Origin, num_ops: int | None
+) -> Source:
     raw = process.raw
     host = raw.metadata.get("host_name")
     world_size = ranks.world_size(raw.metadata)
@@ -126,11 +130,13 @@ def _source(process: processes.Process, found: ranks.RankFound, origin: Origin) 
         base_ns=raw.base_ns,
         num_bytes=raw.num_bytes,
         num_events=raw.num_events,
+        num_ops=num_ops,
         complete=raw.complete,
         environment=origin.environment,
         metadata=raw.metadata,
         # Of one process; a file of several does not say whose they are.
         host_intervals=None if process.shared else origin.host_intervals,
+        manifest_gpu_uuid=None if process.shared else origin.gpu_uuid,
     )
 
 

@@ -26,6 +26,7 @@ class Origin:
     samples: Columns | None = None
     notes: tuple[Note, ...] = ()
     host_intervals: HostIntervals | None = None
+    gpu_uuid: str | None = None
 
 
 @dataclass

@@ -50,7 +50,8 @@ def split(raw: RawFile) -> list[Process]:
     collectives = np.array(
         [carriers.get(order, NO_GROUP) for order in raw.collectives["order"].tolist()], np.int64
     )
-    masks = dict(zip(GROUPS, (gpu, host, calls, syncs, collectives), strict=True))
+    operators = membership.by_pid(raw, raw.operators["thread"], found.group_of)
+    masks = dict(zip(GROUPS, (gpu, host, calls, syncs, collectives, operators), strict=True))
     parts = []
     for group, rank in enumerate(found.ranks):
         names = ", ".join(sorted(pid for pid, of in found.group_of.items() if of == group))
@@ -114,5 +115,6 @@ def _take(raw: RawFile, masks: Mapping[str, npt.NDArray[np.int64]], group: int) 
         calls=rows("calls"),
         syncs=rows("syncs"),
         collectives=rows("collectives"),
+        operators=rows("operators"),
         notes=[],
     )

@@ -1,4 +1,4 @@
-"""Typed events to columns: one numpy block per chunk and group, each text stored once."""
+"""Typed events to columns: a numpy block per chunk is added to its group, texts are stored once."""
 
 from __future__ import annotations
 
@@ -26,6 +26,7 @@ from diagnose.readers.kineto.categories import (
     gpu_kind,
 )
 from diagnose.readers.kineto.decode import NO_ARGS, Args, Event, text_of
+from diagnose.readers.kineto.growing import GrowingColumns
 from diagnose.readers.kineto.timestamps import nanoseconds
 from diagnose.readers.raw import GROUPS, NO_NAME, Columns, ReadOptions
 from diagnose.schema import NULL, Detail
@@ -73,13 +74,12 @@ def _launch_shape(key: tuple[bytes, bytes]) -> str | None:
 
 
 class ColumnBuilder:
-    """Takes decoded events in file order; ``blocks`` hold what is kept of them."""
+    """Takes decoded events in file order; ``groups`` hold what is kept of them."""
 
     def __init__(self, path: str, options: ReadOptions, name_prefixes: tuple[str, ...]) -> None:
         self.path = path
         self.strings = Strings()
-        self.blocks: dict[str, list[Columns]] = {group: [] for group in GROUPS}
-        self.rows = dict.fromkeys(GROUPS, 0)
+        self.groups = {group: GrowingColumns(dtypes) for group, dtypes in GROUPS.items()}
         self.pairs = Pairs()
         self.process_names: dict[str, dict[str, str]] = {}
         self.num_unreadable = 0
@@ -90,6 +90,7 @@ class ColumnBuilder:
         self._limit = options.memory_limit_bytes
         self._prefixes = name_prefixes
         self._keeps_all = options.detail >= Detail.ALL
+        self._keeps_shapes = options.detail == Detail.SHAPES
         self._routes = Routes(options.detail)
         self._names = _Codes[str](self.strings, lambda name: name or NO_NAME)
         self._texts = _Codes["str | None"](self.strings, lambda text: text or None)
@@ -109,14 +110,20 @@ class ColumnBuilder:
         for group, route in (("gpu", GPU), ("calls", CALLS), ("syncs", SYNCS)):
             self._add_group(group, events, np.flatnonzero(routes == route), places)
         named = np.flatnonzero(routes == HOST_BY_NAME)
-        wanted = [events[i].name.startswith(self._prefixes) for i in named.tolist()]
         hosts = np.flatnonzero(routes == HOST)
-        if any(wanted):
-            hosts = np.sort(np.concatenate([hosts, named[np.array(wanted)]]))
         unknown = np.flatnonzero(routes == UNKNOWN)
         if len(unknown):
-            hosts = np.sort(np.concatenate([hosts, self._add_unknown(events, unknown)]))
+            unknown = self._add_unknown(events, unknown)
+            if self._keeps_all:
+                hosts = np.sort(np.concatenate([hosts, unknown]))
+            elif self._keeps_shapes:
+                named = np.sort(np.concatenate([named, unknown]))
+        wanted = self._wanted(events, named)
+        if wanted.any():
+            hosts = np.sort(np.concatenate([hosts, named[wanted]]))
         self._add_group("host", events, hosts, places)
+        if self._keeps_shapes:
+            self._add_operators(events, named[~wanted], places)
         for index in np.flatnonzero((routes >= BEGIN) & (routes <= METADATA)).tolist():
             event = events[index]
             if routes[index] == METADATA:
@@ -126,17 +133,26 @@ class ColumnBuilder:
             else:
                 self._add_begin(event, places[index : index + 1])
 
+    def _wanted(self, events: Sequence[Event], rows: npt.NDArray[np.int64]) -> npt.NDArray[Any]:
+        """Which host events decide what a GPU operation is: by name or by what they carry."""
+        chosen = [events[row] for row in rows.tolist()]
+        prefixes = self._prefixes
+        found = np.fromiter([e.name.startswith(prefixes) for e in chosen], bool, len(chosen))
+        if self._keeps_shapes:
+            found[_with_metadata([e.args or NO_ARGS for e in chosen])] = True
+        return found
+
     def _add_unknown(
         self, events: Sequence[Event], rows: npt.NDArray[np.int64]
     ) -> npt.NDArray[np.int64]:
-        """Count what looks like work of a device; which of the rest count as host events."""
+        """Count what looks like work of a device; the rest may be operators."""
         host = []
         for row in rows.tolist():
             args = events[row].args or NO_ARGS
             if args.device != NULL and args.stream != NULL:
                 category = events[row].cat[:100]
                 self.uncounted[category] = self.uncounted.get(category, 0) + 1
-            elif self._keeps_all:
+            else:
                 host.append(row)
         return np.array(host, np.int64)
 
@@ -151,11 +167,11 @@ class ColumnBuilder:
         """A row as for a complete event, its end to be set by its partner."""
         event.ph = "X"
         event.dur = Raw(b"0")
-        before = dict(self.rows)
+        before = {group: columns.num_rows for group, columns in self.groups.items()}
         self.add([event], place)
         for group in ("gpu", "calls", "syncs", "host"):
-            if self.rows[group] > before[group]:
-                start = int(self.blocks[group][-1]["start_ns"][0])
+            if self.groups[group].num_rows > before[group]:
+                start = self.groups[group].last("start_ns")
                 thread = self._threads[(event.pid, event.tid)]
                 self.pairs.begin(thread, start, int(place[0]), event.name, group)
                 return
@@ -197,15 +213,33 @@ class ColumnBuilder:
         block.update(getattr(self, f"_{group}")(chosen, args))
         self._append(group, block)
 
+    def _add_operators(
+        self,
+        events: Sequence[Event],
+        rows: npt.NDArray[np.int64],
+        places: npt.NDArray[np.int64],
+    ) -> None:
+        """What tells the input shapes of what they launched; their times are not needed."""
+        if not len(rows):
+            return
+        chosen = [events[row] for row in rows.tolist()]
+        args = [event.args or NO_ARGS for event in chosen]
+        block: Columns = {
+            "order": places[rows],
+            "thread": self._thread(chosen),
+            "category": self._texts_of(self._texts, [e.cat for e in chosen]),
+            "external_id": self._external(args),
+            "shapes": self._texts_of(self._lists, _shapes_of(args)),
+        }
+        self._append("operators", block)
+
     def _append(self, group: str, block: Columns) -> None:
-        self.blocks[group].append(block)
-        self.rows[group] += len(block["order"])
-        self.num_bytes += sum(column.nbytes for column in block.values())
+        self.num_bytes += self.groups[group].append(block)
 
     def check_memory(self, stored_share: float | None) -> None:
         """Raise InputTooLargeError if the columns exceed the limit, or are bound to."""
         limit = self._limit
-        if limit is None or self.num_bytes * 2 <= limit:  # joining the blocks needs room as well
+        if limit is None or self.num_bytes * 2 <= limit:  # assembling needs room as well
             return
         estimate = self.num_bytes / stored_share if stored_share else self.num_bytes
         if estimate * 2 <= limit:
@@ -274,14 +308,13 @@ class ColumnBuilder:
         }
 
     def _host(self, events: Sequence[Event], args: list[Args]) -> Columns:
-        shapes = [bytes(a.shapes) or bytes(a.shapes_old) for a in args]
         return {
             "thread": self._thread(events),
             "category": self._texts_of(self._texts, [e.cat for e in events]),
             "name": self._name(events),
             "external_id": self._external(args),
             "sequence": self._identifiers([a.sequence for a in args]),
-            "shapes": self._texts_of(self._lists, shapes),
+            "shapes": self._texts_of(self._lists, _shapes_of(args)),
         }
 
     def _calls(self, events: Sequence[Event], args: list[Args]) -> Columns:
@@ -311,11 +344,7 @@ class ColumnBuilder:
     def _add_collectives(
         self, all_args: list[Args], places: npt.NDArray[np.int64], *, on_gpu: bool
     ) -> None:
-        rows = [
-            row
-            for row, a in enumerate(all_args)
-            if a.collective is not None or a.source_rank != NULL or a.in_elements != NULL
-        ]
+        rows = _with_metadata(all_args)
         if not rows:
             return
         args = [all_args[row] for row in rows]
@@ -336,6 +365,19 @@ class ColumnBuilder:
                 "destination_rank": self._identifiers([a.destination_rank for a in args]),
             },
         )
+
+
+def _with_metadata(args: list[Args]) -> list[int]:
+    """Which events tell of a collective."""
+    return [
+        row
+        for row, a in enumerate(args)
+        if a.collective is not None or a.source_rank != NULL or a.in_elements != NULL
+    ]
+
+
+def _shapes_of(args: list[Args]) -> list[bytes]:
+    return [bytes(a.shapes) or bytes(a.shapes_old) for a in args]
 
 
 def _number_in(identity: int | str) -> int:

@@ -1,4 +1,4 @@
-"""Blocks to one file's columns: join, pair, doubt times that cannot be."""
+"""What was kept to one file's columns: sort, pair, doubt times that cannot be."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import numpy.typing as npt
 
 from diagnose.readers.kineto.columns import ColumnBuilder
 from diagnose.readers.kineto.notes import category_notes, pair_notes, time_notes
-from diagnose.readers.raw import GROUPS, Columns, RawFile, empty
+from diagnose.readers.raw import GROUPS, Columns, RawFile
 from diagnose.schema import NULL
 
 _MINUTE = 60 * 10**9
@@ -22,7 +22,7 @@ _GPU_LABEL = re.compile(r"\bGPU (\d{1,4})\b")
 def finish(builder: ColumnBuilder, path: str) -> RawFile:
     """The file with its columns and the notes on times and pairs."""
     raw = RawFile(path)
-    columns = {group: _join(group, builder.blocks[group]) for group in GROUPS}
+    columns = {group: _in_order(builder.groups[group].take()) for group in GROUPS}
     if builder.pairs:
         raw.notes += _set_ends(builder, path, columns)
     raw.strings = list(builder.strings)
@@ -41,24 +41,18 @@ def finish(builder: ColumnBuilder, path: str) -> RawFile:
     raw.notes += time_notes(path, builder.invalid_times, num_zero)
     raw.gpu, raw.host, raw.calls = columns["gpu"], columns["host"], columns["calls"]
     raw.syncs, raw.collectives = columns["syncs"], columns["collectives"]
+    raw.operators = columns["operators"]
     return raw
 
 
-def _join(group: str, blocks: list[Columns]) -> Columns:
-    """One array per column; the blocks give up theirs as it goes, to save memory."""
-    if not blocks:
-        return empty(group)
-    joined = {}
-    for name, dtype in GROUPS[group].items():
-        joined[name] = np.concatenate([block.pop(name) for block in blocks]).astype(
-            dtype, copy=False
-        )
-    blocks.clear()
-    order = joined["order"]
+def _in_order(columns: Columns) -> Columns:
+    """By place in the file; columns give up their rows as it goes, to save memory."""
+    order = columns["order"]
     if len(order) > 1 and (order[1:] < order[:-1]).any():
         by_place = np.argsort(order, kind="stable")
-        joined = {name: column[by_place] for name, column in joined.items()}
-    return joined
+        for name in columns:
+            columns[name] = columns[name][by_place]
+    return columns
 
 
 def _keep(columns: Columns, rows: npt.NDArray[Any]) -> Columns:

@@ -79,7 +79,8 @@ class _Reading:
         """Whether an event with a phase was seen."""
         self._needed = window.chunk_bytes
         self._filter = Prefilter(options.detail, prefixes)
-        self._use_filter = prefilter and options.detail < Detail.ALL
+        # Where operators are wanted most events are, and choosing costs more than decoding.
+        self._use_filter = prefilter and options.detail < Detail.SHAPES
 
     def read(self) -> RawFile:
         window = self.window

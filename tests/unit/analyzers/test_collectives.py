@@ -35,7 +35,13 @@ def _trace(*ops: tuple[Any, ...]) -> Trace:
         duration, collective, size, ranks, group, device = (*op, "0", 0)[:6]
         unknown = dict.fromkeys(gpu, NULL) | {"name": 0, "launch_shape": NO_ROW, "source": 0}
         unknown |= {"kind": 0, "activity": Activity.COMMUNICATION, "certain": 1, "device": device}
-        unknown |= {"launch_row": NO_ROW, "step_row": NO_ROW, "stream": 20, "op_id": row}
+        unknown |= {
+            "shapes": NO_ROW,
+            "launch_row": NO_ROW,
+            "step_row": NO_ROW,
+            "stream": 20,
+            "op_id": row,
+        }
         for name, value in (unknown | {"start_ns": start, "end_ns": start + duration}).items():
             gpu[name].append(value)
         meta = dict.fromkeys(known, NULL) | {"name": code(collective), "dtype": NO_ROW}

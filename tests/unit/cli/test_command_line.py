@@ -36,7 +36,8 @@ def trace_file(tmp_path):
 
 def test_the_verbs():
     reading = ["compare", "contention", "critical-path", "info", "overlap", "power", "ranks"]
-    reading += ["report", "stalls"]
+    reading += ["report", "stalls", "whatif"]
+    reading += ["explain", "rules"]
     recording = ["attach", "merge", "power-sweep", "run"]
     assert sorted(reading + recording) == VERBS
 
@@ -186,7 +187,7 @@ def test_the_name_of_the_output_decides_the_format(trace_file, tmp_path, verb, n
 
 
 @pytest.mark.parametrize(
-    "arguments", [("overlap", "o.md"), ("report", "r.html"), ("report", "r.csv")]
+    "arguments", [("overlap", "o.md"), ("report", "r.xml"), ("report", "r.csv")]
 )
 def test_a_suffix_that_promises_another_format_is_refused(trace_file, tmp_path, capsys, arguments):
     verb, name = arguments

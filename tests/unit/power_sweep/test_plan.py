@@ -6,7 +6,7 @@ import pynvml
 import pytest
 
 from diagnose.errors import UsageError
-from diagnose.power_sweep.plan import parse_caps, parse_gpus, plan
+from diagnose.power_sweep.plan import chosen_gpus, parse_caps, parse_gpus, plan
 from diagnose.power_sweep.sweep import refuse
 from diagnose.telemetry.limits import PowerLimitError, PowerLimits
 from diagnose.telemetry.source import TelemetryUnavailableError
@@ -33,7 +33,8 @@ def test_what_is_no_cap_is_refused(text):
 
 def test_numbers_of_gpus():
     assert parse_gpus("0,3") == [0, 3]
-    for text in ("", "0,", "-1", "0x1", "GPU-a"):
+    assert parse_gpus("1, GPU-a") == [1, "GPU-a"]
+    for text in ("", "0,", "-1", "0x1", "MIG-a"):
         with pytest.raises(UsageError, match="not understood"):
             parse_gpus(text)
 
@@ -56,6 +57,56 @@ def test_a_gpu_that_is_not_there(nvml):
     with pytest.raises(UsageError, match="no GPU 7") as refused:
         plan(PowerLimits(nvml), [600], [0, 7])
     assert refused.value.hint == "this machine has GPUs 0, 1"
+
+
+def four_gpus():
+    """Numbered by the driver against the order of their PCI addresses."""
+    addresses = ("DB", "9B", "5D", "1B")
+    return PowerLimits(
+        SimulatedNvml(
+            [
+                SimulatedGpu("NVIDIA H200", f"GPU-{number}", f"00000000:{address}:00.0")
+                for number, address in enumerate(addresses)
+            ]
+        )
+    )
+
+
+@pytest.mark.parametrize(
+    ("asked", "environ", "chosen"),
+    [
+        (None, {}, None),
+        ([0, 2], {}, [0, 2]),  # the driver's numbers
+        # CUDA numbers GPUs of one model by PCI address: cuda:2 and cuda:0 without the variable.
+        (None, {"CUDA_VISIBLE_DEVICES": "2,0"}, [1, 3]),
+        ([1], {"CUDA_VISIBLE_DEVICES": "2,0"}, [3]),
+        ([0], {"CUDA_VISIBLE_DEVICES": "GPU-2"}, [2]),
+        (["GPU-0"], {"CUDA_VISIBLE_DEVICES": "GPU-2"}, [0]),  # a UUID is a UUID
+        (["GPU-0"], {"CUDA_VISIBLE_DEVICES": "MIG-1"}, [0]),
+    ],
+)
+def test_only_gpus_that_the_job_is_shown_are_limited(asked, environ, chosen):
+    limits = four_gpus()
+    assert chosen_gpus(limits, asked, environ) == chosen
+    limits.close()
+
+
+@pytest.mark.parametrize(
+    ("asked", "visible", "said"),
+    [
+        ([2], "2,0", "shown 2 GPUs .*cuda:2 is none"),
+        (None, "", "cannot be told"),
+        (None, "MIG-GPU-1/7/0", "cannot be told"),
+        ([0], "0x1", "cannot be told"),
+        (["GPU-9"], "0", "there is no GPU GPU-9"),
+    ],
+)
+def test_gpus_that_cannot_be_told_are_not_limited(asked, visible, said):
+    limits = four_gpus()
+    with pytest.raises(UsageError, match=said) as refused:
+        chosen_gpus(limits, asked, {"CUDA_VISIBLE_DEVICES": visible})
+    assert "nvidia-smi -L" in refused.value.hint or "UUIDs" in refused.value.hint
+    limits.close()
 
 
 def test_setting_needs_root_and_a_gpu_of_ones_own(nvml):

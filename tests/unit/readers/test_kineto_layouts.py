@@ -58,10 +58,11 @@ def mixture() -> list[dict[str, Any]]:
     return events
 
 
-NUM_KEPT = {  # of mixture(), counted by hand: gpu, host, calls, syncs, collectives
-    Detail.GPU: (9, 8, 0, 0, 7),
-    Detail.LAUNCHES: (9, 9, 6, 1, 7),
-    Detail.ALL: (9, 17, 6, 1, 7),
+NUM_KEPT = {  # of mixture(), counted by hand: gpu, host, calls, syncs, collectives, operators
+    Detail.GPU: (9, 8, 0, 0, 7, 0),
+    Detail.LAUNCHES: (9, 9, 6, 1, 7, 0),
+    Detail.SHAPES: (9, 9, 6, 1, 7, 6),
+    Detail.ALL: (9, 17, 6, 1, 7, 0),
 }
 
 
@@ -69,7 +70,7 @@ NUM_KEPT = {  # of mixture(), counted by hand: gpu, host, calls, syncs, collecti
 def test_every_layout_reads_the_same(detail: Detail) -> None:
     events = mixture()
     expected = content(read(as_kineto(events), detail, prefilter=False))
-    groups = ("gpu", "host", "calls", "syncs", "collectives")
+    groups = ("gpu", "host", "calls", "syncs", "collectives", "operators")
     assert tuple(len(expected[group]["order"]) for group in groups) == NUM_KEPT[detail]
     assert expected["num_events"] == len(events)
     assert expected["notes"] == []

@@ -276,12 +276,13 @@ def test_an_address_that_no_driver_knows() -> None:
 
 def test_detail(tmp_path: Path) -> None:
     path = small().write(tmp_path)
-    gpu, launches, everything = (readers.read(path, detail=detail) for detail in Detail)
+    gpu, launches, shapes, everything = (readers.read(path, detail=detail) for detail in Detail)
     assert len(gpu.launches) == len(gpu.syncs) == 0
     assert len(launches.launches) == 3
     assert len(launches.syncs) == 1
     assert gpu.collectives["bytes"].tolist() == [200]
-    for trace in (gpu, launches):
+    assert len(shapes.launches) == 3
+    for trace in (gpu, launches, shapes):
         for name in ("start_ns", "end_ns", "activity", "certain", "device", "stream"):
             np.testing.assert_array_equal(trace.gpu_ops[name], everything.gpu_ops[name])
     assert len(gpu.steps) == len(everything.steps) == 1
