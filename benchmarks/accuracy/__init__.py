@@ -1,0 +1,1 @@
+"""Predictions of the replay against jobs that were really repaired."""
