@@ -52,7 +52,7 @@ def job(
         with ExitStack() as stack:
             given = {**environment(), **variables}
             if side_by_side and "ALL_ON_GPU0" in given:
-                given.update(stack.enter_context(_mps()))
+                given.update(stack.enter_context(mps()))
             alive.unlink(missing_ok=True)
             running = _start(script, given, alive.with_suffix(".log"))
             stack.callback(_end, running)
@@ -101,7 +101,8 @@ def _appears(path: Path, running: subprocess.Popen[bytes], patience_s: float) ->
 
 
 @contextmanager
-def _mps() -> Iterator[dict[str, str]]:
+def mps() -> Iterator[dict[str, str]]:
+    """A daemon of its own; the variables that put a process on half of the multiprocessors."""
     with tempfile.TemporaryDirectory(prefix="mps-", ignore_cleanup_errors=True) as folder:
         pipes = {"CUDA_MPS_PIPE_DIRECTORY": folder, "CUDA_MPS_LOG_DIRECTORY": folder}
         if not _mps_control(["-d"], pipes):

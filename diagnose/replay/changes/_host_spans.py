@@ -28,6 +28,10 @@ LONG_CALL_NS = 100_000
 """A call of that length waited for something: it does not show how fast the host was."""
 
 
+MESSAGE = re.compile(r"c10d::|record_param_comms$|nccl:")
+"""Operators and annotations of PyTorch around the launch of a message."""
+
+
 def spans_around(
     model: Model, pattern: re.Pattern[str], wanted: Mask, unwanted: Mask
 ) -> tuple[Array, Mask]:
@@ -80,6 +84,23 @@ def without_spans(model: Model, rows: Array, assume: Assume) -> Model:
         part = np.minimum(missing / np.maximum(np.bincount(queue, left), 1), 1.0)
         own = own + part[queue] * left
     return without_host_time(model, np.rint(own).astype(np.int64))
+
+
+def spans_of(model: Model, pattern: re.Pattern[str], gone: Array) -> Array:
+    """Rows of the operators of these names that launch of all operations only ``gone``."""
+    call = model.launch_call()
+    wanted, used = np.zeros((2, model.calls.row.size), bool)
+    wanted[call[gone][call[gone] >= 0]] = True
+    others = np.ones(model.num_ops, bool)
+    others[gone] = False
+    used[call[others & (call >= 0)]] = True
+    return spans_around(model, pattern, wanted & ~used, used)[0]
+
+
+def without_messages_of(model: Model, gone: Array, assume: Assume) -> Model:
+    """The same without the host's time in the operators that launch the messages ``gone``."""
+    rows = spans_of(model, MESSAGE, gone)
+    return without_spans(model, rows, assume) if rows.size else model
 
 
 def _held(model: Model) -> npt.NDArray[np.float64]:

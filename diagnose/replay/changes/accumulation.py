@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 
 import numpy as np
@@ -10,8 +11,12 @@ from diagnose.analysis import Unavailable
 from diagnose.replay.change import Assume, Change
 from diagnose.replay.changes._edit import removed
 from diagnose.replay.changes._gradients import NO_GRADIENTS, gradient_reductions
+from diagnose.replay.changes._host_spans import MESSAGE, spans_around, spans_of, without_spans
 from diagnose.replay.changes._which import collectives_of, handed_calls, launch_place
 from diagnose.replay.model import Array, Mask, Model
+
+BUCKET_COPY = re.compile(r"torch::distributed::reducer::|torch\.distributed\.ddp\.reducer::")
+"""Operators of PyTorch's reducer around copies between gradients and their bucket."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -20,7 +25,9 @@ class AccumulateWithoutSync(Change):
 
     Where a step holds several backward passes (a thread was handed work several times) that
     each reduce the same bytes in the same order, only the reductions of the last one stay.
-    With sharded gradients that needs memory for whole ones.
+    With sharded gradients that needs memory for whole ones. The host's time in the operators that
+    send what is no longer sent goes too, and with DistributedDataParallel's copies into and
+    out of the buckets (``reducer::``) also these.
     """
 
     id = "accumulate-without-sync"
@@ -31,13 +38,38 @@ class AccumulateWithoutSync(Change):
         reductions = gradient_reductions(model)
         if not reductions.any():
             return NO_GRADIENTS
-        gone = _repeated(model, reductions, _backward_pass(model))
+        backward = _backward_pass(model)
+        gone = _repeated(model, reductions, backward)
         if not gone.any():
             return Unavailable(
                 "no step reduces the same gradients several times",
                 "backward passes are told apart by the threads that they run on",
             )
-        return removed(model, gone)
+        early = _before_the_last(model, reductions & ~gone, backward)
+        copies, spans = _bucket_copies(model, early)
+        rows = np.concatenate([spans_of(model, MESSAGE, np.flatnonzero(gone)), spans])
+        lighter = without_spans(model, rows, assume) if rows.size else model
+        return removed(lighter, gone | copies)
+
+
+def _before_the_last(model: Model, kept: Mask, backward: Array) -> Mask:
+    """Operations of the backward passes before the one whose reductions are kept."""
+    ops = model.operations
+    group = ops.gpu.astype(np.int64) * (model.num_steps + 1) + ops.step + 1
+    last = np.zeros(int(group.max(initial=0)) + 1, np.int64)
+    np.maximum.at(last, group[kept], backward[kept])
+    early: Mask = backward < last[group]
+    return early
+
+
+def _bucket_copies(model: Model, early: Mask) -> tuple[Mask, Array]:
+    """Which of ``early`` copy gradients into and out of buckets, and the operators that do."""
+    call = model.launch_call()
+    wanted, unwanted = np.zeros((2, model.calls.row.size), bool)
+    wanted[call[early & (call >= 0)]] = True
+    unwanted[call[~early & (call >= 0)]] = True
+    rows, inside = spans_around(model, BUCKET_COPY, wanted & ~unwanted, unwanted)
+    return early & (call >= 0) & inside[np.maximum(call, 0)], rows
 
 
 def _backward_pass(model: Model) -> Array:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from dataclasses import dataclass
 
 import numpy as np
@@ -11,15 +10,13 @@ from diagnose.analysis import Unavailable
 from diagnose.replay.change import Assume, Change
 from diagnose.replay.changes._collective_cost import NOT_FITTED, latencies
 from diagnose.replay.changes._gradients import NO_GRADIENTS, gradient_reductions
-from diagnose.replay.changes._host_spans import spans_around, without_spans
+from diagnose.replay.changes._host_spans import without_messages_of
 from diagnose.replay.changes._message_parts import split
 from diagnose.replay.changes._which import collectives_of, of_rows
 from diagnose.replay.model import Array, Kind, Mask, Model
 from diagnose.schema import NO_ROW, NULL
 
 MIB = 1 << 20
-MESSAGE = re.compile(r"c10d::|record_param_comms$|nccl:")
-"""Operators and annotations of PyTorch around the launch of a message."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -138,23 +135,11 @@ def _with_merged(model: Model, merges: list[Array], latency: np.ndarray, assume:
     place = np.append(ops.place, np.full(model.calls.row.size, np.inf))
     loose &= (dependencies.kind == Kind.ROOM) | (place[to] < place[from_node])
     return (
-        _without_host_part(model, np.concatenate([members[:-1] for members in merges]), assume)
+        without_messages_of(model, np.concatenate([members[:-1] for members in merges]), assume)
         .with_operations(duration_ns=duration, bytes=size, match=match, pause_ns=pause)
         .with_calls(call_ns=call_ns)
         .with_dependencies(dependencies._replace(from_node=from_node).take(~loose))
     )
-
-
-def _without_host_part(model: Model, merged: Array, assume: Assume) -> Model:
-    """The same without the host's time in the operators that launch ``merged`` messages."""
-    call = model.launch_call()
-    gone, used = np.zeros((2, model.calls.row.size), bool)
-    gone[call[merged][call[merged] >= 0]] = True
-    others = np.ones(model.num_ops, bool)
-    others[merged] = False
-    used[call[others & (call >= 0)]] = True
-    rows, _ = spans_around(model, MESSAGE, gone & ~used, used)
-    return without_spans(model, rows, assume) if rows.size else model
 
 
 CHANGES = (BucketSize,)

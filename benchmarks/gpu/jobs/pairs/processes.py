@@ -41,7 +41,7 @@ class Ranks:
             if group.world > 1 and not dry:
                 variables.update(two_ranks.environment())
                 if "ALL_ON_GPU0" in variables:
-                    variables.update(stack.enter_context(two_ranks._mps()))
+                    variables.update(stack.enter_context(two_ranks.mps()))
             line = [sys.executable, str(RUN), "--out", str(out), "--group", group.name]
             line += group.pairs
             processes: list[subprocess.Popen[bytes]] = []

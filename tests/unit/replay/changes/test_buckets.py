@@ -193,6 +193,39 @@ def test_only_the_last_micro_batch_reduces() -> None:
     assert after(model, AccumulateWithoutSync()) == 2 * 160_000 + 220_000
 
 
+@pytest.mark.parametrize("assume", list(Assume))
+def test_a_reduction_takes_its_operators_and_bucket_copies_with_it(assume: Assume) -> None:
+    """Two micro-batches of 62 us of the host: 19 + 1, 20 + 1 and 20 + 1; the GPU has less to do.
+
+    Of the first the copy into the bucket goes (11 before its call, 4 after, 1 itself) and the
+    message (15 before its call and 1 itself): 32.
+    """
+    job = Job()
+    for micro in range(4):
+        t = 62 * micro
+        forward = job.call(takes=1_000, at=(t, 0.5))
+        launch = job.call(work=19_000, takes=1_000, thread="backward", at=(t, 1))
+        job.waits_for(forward, launch)
+        job.kernel("gemm", 1_000, by=launch)
+        copying = job.call(work=20_000, takes=1_000, thread="backward", at=(t + 21, 1))
+        copied = job.kernel("mul", 1_000, by=copying)
+        sending = job.call(work=20_000, takes=1_000, thread="backward", at=(t + 42, 1))
+        job.waits_for(copied, job.collective(10_000, elements=IN_MIB, by=sending))
+        for name, begin, length in (
+            ("torch::distributed::reducer::mul_out", t + 10, 16),
+            ("c10d::allreduce_", t + 27, 16),
+        ):
+            job.builders[0].operator(name, begin, length, thread=THREADS["backward"])
+        if micro % 2:
+            job.next_step()
+    model = job.model()
+    assert step_of(model) == 2 * 62_000
+    assert after(model, AccumulateWithoutSync(), assume) == 2 * 62_000 - 32_000
+    durations = changed(model, AccumulateWithoutSync(), assume).operations.duration_ns.tolist()
+    # Streams one after the other: of each step the first copy and the first message are gone.
+    assert sorted(durations) == [0, 0, 0, 0, *[1_000] * 6, 10_000, 10_000]
+
+
 def test_different_reductions_all_stay() -> None:
     reason = "no step reduces the same gradients several times"
     assert because(micro_batches((4, 6), (4,)).model(), AccumulateWithoutSync()) == reason
