@@ -181,7 +181,9 @@ class WindowRecorder:
             way.discard()
 
     def _write(self, files: Files) -> None:
-        plain = {m: path for m, path in self._traces.items() if path.suffix == ".json"}
+        # In the order of ranks, not in that of arrival: what an interrupt leaves is then the same.
+        found = sorted(self._traces.items(), key=lambda item: item[1].name)
+        plain = {m: path for m, path in found if path.suffix == ".json"}
         if plain:
             packed = compress_all(
                 list(plain.values()),

@@ -206,5 +206,12 @@ def unavailable_sentences(
     """What could not be determined, why, and how to record it."""
     for name, reason in diagnosis.unavailable.items():
         if name not in without:
-            said = f"{name}: not available. {reason.because} {reason.remedy}".strip()
-            yield plain(said, _SENTENCE_WIDTH, unicode=unicode)
+            said = [_sentence(text) for text in (reason.because, reason.remedy) if text]
+            text = " ".join([f"{name}: not available.", *said])
+            yield plain(text, _SENTENCE_WIDTH, unicode=unicode)
+
+
+def _sentence(text: str) -> str:
+    """Reasons are written as parts of sentences too; here each stands alone."""
+    ended = text if text.endswith(".") else f"{text}."
+    return ended[:1].upper() + ended[1:]

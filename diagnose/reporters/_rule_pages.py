@@ -43,7 +43,8 @@ def page_text(row: Record, sections: Mapping[str, str], width: int) -> str:
     for name, text in sections.items():
         lines += [name, *_paragraphs(text, width)]
         if name == "How it decides":
-            lines += [f"  {one}" for one in _thresholds(row)]
+            for one in _thresholds(row):
+                lines += textwrap.wrap(one, width, initial_indent="  ", subsequent_indent="    ")
         lines.append("")
     return "\n".join(lines).rstrip() + "\n"
 

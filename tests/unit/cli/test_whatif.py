@@ -193,4 +193,4 @@ def test_the_report_shows_the_staircase_that_whatif_shows(job, capsys):
 
 def test_a_report_of_less_says_why_there_is_no_staircase(job, capsys):
     text = answer(capsys, "report", job, "--only", "gpu")
-    assert "staircase: not available. it needs" in text
+    assert "staircase: not available. It needs" in text

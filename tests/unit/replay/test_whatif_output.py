@@ -211,7 +211,7 @@ class TestReport:
         content = document(Diagnosis(jobs.two_ranks(), {}, why), unicode=True)
         assert content.gains == ()
         assert content.missing == (
-            "staircase: not available. no step has a time record three steps",
+            "staircase: not available. No step has a time. Record three steps.",
         )
 
     def test_nobody_misses_it_where_there_is_no_gpu(self):
