@@ -173,7 +173,7 @@ def diagnose(
     at_head = {name: request for name, request in HEAD.items() if request.analyzer in known}
     for name, request in {**at_head, **requests}.items():
         result = analyses(request.analyzer, request.options)
-        problem = analyses.crashes.get(request.analyzer)
+        problem = analyses.crash_of(result)
         if problem is not None and failed is not None:
             failed(name, problem)
         if not isinstance(result, Unavailable):
@@ -198,7 +198,11 @@ class _Analyses:
     def __init__(self, trace: Trace, *, debug: bool) -> None:
         self._trace, self._debug = trace, debug
         self._results: dict[Any, Table | Unavailable] = {}
-        self.crashes: dict[str, Exception] = {}
+        self._crashes: list[tuple[Unavailable, Exception]] = []
+
+    def crash_of(self, result: Table | Unavailable) -> Exception | None:
+        """What went wrong where the answer stands for a crash of this very call."""
+        return next((problem for answer, problem in self._crashes if answer is result), None)
 
     def __call__(self, name: str, options: Mapping[str, Any]) -> Table | Unavailable:
         key = self._key(name, options)
@@ -224,8 +228,9 @@ class _Analyses:
         except Exception as problem:
             if self._debug:
                 raise
-            self.crashes[name] = problem
-            return _crashed(name, problem)
+            answer = _crashed(name, problem)
+            self._crashes.append((answer, problem))
+            return answer
 
 
 def _crashed(analyzer: str, problem: Exception) -> Unavailable:

@@ -44,7 +44,7 @@ def _explained(topic: str, width: int) -> str:
         rule = rules[topic]
         return _rule_pages.page_text(rule_row(rule), rule.page.sections, width)
     if topic == "folklore":
-        return _rule_pages.folklore_text(_known.folklore(), width)
+        return _rule_pages.folklore_text(_known.folklore(), rules, width)
     variable = _known.variables().get(topic.upper())
     if variable is not None:
         return _rule_pages.variable_text(variable, width)

@@ -23,8 +23,8 @@ from diagnose.replay.prediction import Prediction, Range, likely_step_ns, predic
 from diagnose.replay.tables import CUT_SHORT
 
 LEAST_GAIN = 0.01
-"""Of the step: smaller gains are not worth a row. Step times of a quiet job repeat to about
-that (`healthy` recorded twice: 38.47 and 38.60 ms)."""
+"""Of the step: smaller gains are not worth a row. Means of half a second of steps of one job
+bound by its GPU differ by 0.2 to 3 % on one H200 (`benchmarks/accuracy/truth.json`)."""
 MOST_STAIRS = 8
 """Stairs without the bound: beyond, each gains little and rests on all the others' assumptions."""
 

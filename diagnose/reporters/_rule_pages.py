@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import textwrap
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any
 
 from diagnose.reporters._plain import plain
@@ -67,12 +67,13 @@ def page_markdown(row: Record, sections: Mapping[str, str]) -> str:
     return "\n".join(lines).rstrip() + "\n"
 
 
-def folklore_text(rows: Sequence[Any], width: int) -> str:
-    """Each claim with its verdict and what is known."""
+def folklore_text(rows: Sequence[Any], rules: Collection[str], width: int) -> str:
+    """Each claim with its verdict and what is known; points to those of ``rules`` that exist."""
     lines = ["Advice that goes around, and what is known of it", ""]
     for one in rows:
         lines += textwrap.wrap(f'"{one.claim}"', width)
-        said = f"{one.verdict}: {one.answer} (see {', '.join(one.rules)})"
+        there = [name for name in one.rules if name in rules]
+        said = f"{one.verdict}: {one.answer}" + (f" (see {', '.join(there)})" if there else "")
         lines += textwrap.wrap(
             said, width, initial_indent="  ", subsequent_indent="  ", break_on_hyphens=False
         )

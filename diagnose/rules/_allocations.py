@@ -56,6 +56,20 @@ def allocations_in_steps(facts: Facts, gpu: Gpu, *, of_host_memory: bool) -> All
     )
 
 
+def steady_allocations(
+    facts: Facts, *, of_host_memory: bool, min_num_calls: int, min_steps_pct: float
+) -> dict[Gpu, Allocations]:
+    """The GPUs whose process makes that many such calls a step, in that many of its steps."""
+    found = {
+        gpu: allocations_in_steps(facts, gpu, of_host_memory=of_host_memory) for gpu in facts.gpus
+    }
+    return {
+        gpu: one
+        for gpu, one in found.items()
+        if one is not None and one.number >= min_num_calls and one.steps_pct >= min_steps_pct
+    }
+
+
 def allocating(facts: Facts, *, of_host_memory: bool) -> npt.NDArray[np.bool_]:
     """Which calls allocate or free page-locked host memory, or memory of the GPU."""
     calls = facts.trace.launches

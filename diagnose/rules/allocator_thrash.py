@@ -52,7 +52,7 @@ from diagnose.rules import (
     limit,
     who,
 )
-from diagnose.rules._allocations import Allocations, allocating, allocations_in_steps
+from diagnose.rules._allocations import Allocations, allocating, steady_allocations
 from diagnose.trace import Gpu
 
 _BEFORE = "of the idle time in waits for the GPU is in waits right before them"
@@ -68,15 +68,12 @@ class Limits(Thresholds):
 
 def check(facts: Facts, limits: Limits) -> Outcome:
     """One finding for all ranks that allocate."""
-    hit = {}
-    for gpu in facts.gpus:
-        found = allocations_in_steps(facts, gpu, of_host_memory=False)
-        if (
-            found is not None
-            and found.number >= limits.min_num_calls
-            and found.steps_pct >= limits.min_steps_pct
-        ):
-            hit[gpu] = found
+    hit = steady_allocations(
+        facts,
+        of_host_memory=False,
+        min_num_calls=limits.min_num_calls,
+        min_steps_pct=limits.min_steps_pct,
+    )
     return (_symptom(facts, hit),) if hit else Clean("no GPU memory is allocated in most steps")
 
 

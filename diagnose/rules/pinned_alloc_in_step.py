@@ -50,7 +50,7 @@ from diagnose.rules import (
     limit,
     who,
 )
-from diagnose.rules._allocations import allocations_in_steps
+from diagnose.rules._allocations import steady_allocations
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -63,15 +63,12 @@ class Limits(Thresholds):
 
 def check(facts: Facts, limits: Limits) -> Outcome:
     """One finding for all ranks that page-lock memory."""
-    hit = {}
-    for gpu in facts.gpus:
-        found = allocations_in_steps(facts, gpu, of_host_memory=True)
-        if (
-            found is not None
-            and found.number >= limits.min_num_calls
-            and found.steps_pct >= limits.min_steps_pct
-        ):
-            hit[gpu] = found
+    hit = steady_allocations(
+        facts,
+        of_host_memory=True,
+        min_num_calls=limits.min_num_calls,
+        min_steps_pct=limits.min_steps_pct,
+    )
     if not hit:
         return Clean("no host memory is page-locked in most steps")
     gpus = tuple(hit)

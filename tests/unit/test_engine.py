@@ -116,6 +116,19 @@ def test_a_crashing_analysis_does_not_stop_the_others(trace, monkeypatch):
         engine.diagnose(trace, requests, debug=True)
 
 
+def test_a_crash_is_told_of_the_request_that_crashed_alone(trace, monkeypatch):
+    def sometimes(trace, value=0):
+        if value == 0:
+            raise ZeroDivisionError("no value")
+        return ones(trace, value=value)
+
+    installed(monkeypatch, Analyzer("some", Detail.GPU, SCHEMA, sometimes))
+    requests = {"a": engine.Request("some"), "b": engine.Request("some", {"value": 7})}
+    told = []
+    diagnosis = engine.diagnose(trace, requests, failed=lambda name, problem: told.append(name))
+    assert (told, set(diagnosis.tables), set(diagnosis.unavailable)) == (["a"], {"b"}, {"a"})
+
+
 def test_what_an_analysis_cannot_say_is_kept_with_its_remedy(trace, monkeypatch):
     reason = Unavailable("no marks", "call step()")
     installed(monkeypatch, Analyzer("steps", Detail.GPU, SCHEMA, lambda trace: reason))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 
 import pytest
 
@@ -166,6 +167,17 @@ def test_explain_prints_the_page(rule, capsys):
     for section in engine.rules()[rule].page.sections:
         assert f"\n{section}\n" in text
     assert all(len(line) <= 100 for line in text.splitlines()), rule
+
+
+def test_whatever_is_pointed_to_can_be_explained(capsys):
+    assert cli.execute(["explain", "folklore"]) == 0
+    said = " ".join(capsys.readouterr().out.split())
+    named = {name for part in re.findall(r"\(see ([a-z, -]+)\)", said) for name in part.split(", ")}
+    assert cli.execute(["rules", "--format", "json"]) == 0
+    for row in json.loads(capsys.readouterr().out)["rules"]:
+        named |= set(row["explains"])
+    assert len(named) > 10
+    assert named <= set(engine.rules())
 
 
 @pytest.mark.parametrize(
