@@ -59,9 +59,9 @@ def candidates() -> tuple[Candidate, ...]:
         ),
         Candidate(
             "report",
-            "`diagnose report --only shapes`: and launches, input shapes",
+            "`diagnose report --fast`: and launches, synchronisations",
             (diagnose, "report"),
-            ("--only", "shapes", "--format", "json"),
+            ("--fast", "--format", "json"),
             ours=True,
         ),
         Candidate(

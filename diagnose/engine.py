@@ -12,15 +12,17 @@ import importlib
 import importlib.util
 import inspect
 import pkgutil
-from collections.abc import Callable, Mapping
-from functools import cache
-from typing import TYPE_CHECKING, Any, NamedTuple
+from collections.abc import Callable, Iterator, Mapping
+from functools import cache, cached_property
+from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 from diagnose.errors import DiagnoseError, ExtensionError, UsageError
 
 if TYPE_CHECKING:
     from diagnose.analysis import Analyzer, Unavailable
     from diagnose.findings import Diagnosis
+    from diagnose.plotting.definition import FigureDefinition
+    from diagnose.plotting.style import Figure
     from diagnose.rules._judge import Judging
     from diagnose.rules._rule import Rule
     from diagnose.trace import Table, Trace
@@ -73,38 +75,102 @@ def constant_of(module_name: str, constant: str) -> Any:
         ) from None
 
 
-def discover(package_name: str, constant: str) -> dict[str, Any]:
-    """Module name (without the package) -> its constant, for every public module, sorted."""
+def public(package_name: str) -> list[str]:
+    """The public modules of a package without its name, sorted. None of them is imported."""
     package = importlib.import_module(package_name)
     names = sorted(module.name for module in pkgutil.iter_modules(package.__path__))
-    return {
-        name: constant_of(f"{package_name}.{name}", constant)
-        for name in names
-        if not name.startswith("_")
-    }
+    return [name for name in names if not name.startswith("_")]
+
+
+def discover(package_name: str, constant: str) -> dict[str, Any]:
+    """Module name (without the package) -> its constant, for every public module, sorted."""
+    return {name: constant_of(f"{package_name}.{name}", constant) for name in public(package_name)}
+
+
+class Analyzers(Mapping[str, "Analyzer"]):
+    """Every analysis by name, imported when it is asked for.
+
+    Importing all of them is most of what a small command costs, so one is looked for where
+    its name says that it stands, then in the layers that others build on, then everywhere.
+    """
+
+    def __getitem__(self, name: str) -> Analyzer:
+        for module_name in (f"diagnose.analyzers.{name}", *ANALYSIS_MODULES):
+            if importlib.util.find_spec(module_name) is None:
+                continue
+            for found in constant_of(module_name, "ANALYZERS"):
+                if found.name == name:
+                    return cast("Analyzer", found)
+        return self._all[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._all)
+
+    def __len__(self) -> int:
+        return len(self._all)
+
+    @cached_property
+    def _all(self) -> Mapping[str, Analyzer]:
+        """All by name. ExtensionError if two share one."""
+        present = [name for name in ANALYSIS_MODULES if importlib.util.find_spec(name) is not None]
+        exported = {name: constant_of(name, "ANALYZERS") for name in present}
+        exported.update(discover("diagnose.analyzers", "ANALYZERS"))
+        found: dict[str, Analyzer] = {}
+        for module_name, group in exported.items():
+            for analyzer in group:
+                if analyzer.name in found:
+                    raise ExtensionError(
+                        f"two analyses are called {analyzer.name!r}; the second is in "
+                        f"{module_name}",
+                        hint="rename one of them: the name is its method on a Recording",
+                    )
+                found[analyzer.name] = analyzer
+        return found
 
 
 @cache
 def analyzers() -> Mapping[str, Analyzer]:
-    """Every analysis by name. ExtensionError if two share one."""
-    present = [name for name in ANALYSIS_MODULES if importlib.util.find_spec(name) is not None]
-    exported = {name: constant_of(name, "ANALYZERS") for name in present}
-    exported.update(discover("diagnose.analyzers", "ANALYZERS"))
-    found: dict[str, Analyzer] = {}
-    for module_name, group in exported.items():
-        for analyzer in group:
-            if analyzer.name in found:
-                raise ExtensionError(
-                    f"two analyses are called {analyzer.name!r}; the second is in {module_name}",
-                    hint="rename one of them: the name is its method on a Recording",
-                )
-            found[analyzer.name] = analyzer
-    return found
+    """Every analysis by name. Looking at all raises ExtensionError if two share one."""
+    return Analyzers()
 
 
 def reporters() -> Mapping[str, Any]:
     """Every report format by name."""
     return discover("diagnose.reporters", "REPORTER")
+
+
+@cache
+def figures() -> Mapping[str, FigureDefinition]:
+    """Every figure by its name. Imports plotly."""
+    found = discover("diagnose.figures", "FIGURE").values()
+    return {figure.name: figure for figure in sorted(found, key=lambda figure: figure.name)}
+
+
+def plot(trace: Trace, name: str, *, dark: bool = False, **options: Any) -> Figure | Unavailable:
+    """One figure of a trace with its title. UsageError for a name or option that is not there."""
+    from diagnose.plotting.definition import FigureContext
+    from diagnose.plotting.palette import DARK, LIGHT
+    from diagnose.plotting.style import titled
+
+    figure = figures().get(name)
+    if figure is None:
+        known = ", ".join(figures())
+        raise UsageError(f"plot: there is no figure {name!r}", hint=f"figures: {known}")
+    parameters = inspect.signature(figure.draw).parameters.values()
+    known_options = [one.name for one in parameters if one.kind is one.KEYWORD_ONLY]
+    wrong = [option for option in options if option not in known_options]
+    if wrong:
+        said = ", ".join([*known_options, "dark"])
+        raise UsageError(
+            f"plot: {name} has no option {wrong[0]!r}", hint=f"options of {name}: {said}"
+        )
+    tables = {
+        key: run(analyzers()[analyzer], trace, **given)
+        for key, (analyzer, given) in figure.needs.items()
+    }
+    context = FigureContext(trace, DARK if dark else LIGHT)
+    drawn = figure.draw(tables, context, **options)
+    return titled(drawn, figure.title, context.palette) if hasattr(drawn, "layout") else drawn
 
 
 @cache
@@ -138,7 +204,7 @@ def run(analyzer: Analyzer, trace: Trace, *values: Any, **options: Any) -> Table
         return Unavailable(
             f"it needs the {_KEPT.get(name := analyzer.needs.name, name.lower())} of the trace, "
             f"and only {trace.detail.name.lower()} was loaded",
-            "load the trace without `only` (on the command line: without --only)",
+            "load the trace without `only` (on the command line: without --only and --fast)",
         )
     table = analyzer.run(trace, *values, **options)
     if not isinstance(table, Unavailable) and table.schema != analyzer.schema:
@@ -187,7 +253,7 @@ def diagnose(
         from diagnose.rules._facts import Facts
         from diagnose.rules._judge import judge
 
-        facts = Facts(trace, analyses)
+        facts = Facts(trace, analyses, judging.reference)
         findings, checked = judge(facts, rules(), judging, debug=debug, failed=failed)
     return Diagnosis(trace, tables, unavailable, findings, checked)
 

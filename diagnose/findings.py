@@ -223,9 +223,13 @@ class Checked:
     """Ids of rules that mean nothing for this job, as those for AMD on NVIDIA."""
     accepted: tuple[Finding, ...] = ()
     """Findings that the baseline holds."""
+    num_unmatched: int = 0
+    """Entries of the baseline that match no finding: cured, or of another job."""
     headline: Headline | None = None
+    left_out: tuple[str, ...] = ()
+    """Ids of rules that the command line or the settings left out."""
     settings: str = ""
-    """The file that thresholds were taken from; empty: the defaults."""
+    """The file that thresholds or the choice of rules were taken from; empty: the defaults."""
 
 
 class Quality(NamedTuple):

@@ -19,6 +19,9 @@ from diagnose.trace import Note, Source, Table, Trace
 if TYPE_CHECKING:
     import pandas as pd
 
+    from diagnose.findings import Diagnosis
+    from diagnose.plotting.style import Figure
+
 Paths = str | os.PathLike[str] | Sequence[str | os.PathLike[str]]
 _DETAIL = {
     None: Detail.ALL,
@@ -74,7 +77,7 @@ def load(
 class Recording:
     """A trace with every analysis as a method that returns a pandas DataFrame.
 
-    ``dir(recording)`` lists the analyses; ``recording.trace`` is the data they
+    ``dir(recording)`` lists the analyses; ``plot()`` draws; ``recording.trace`` is the data they
     work on. A method raises UnavailableError, with a hint how to record what is
     missing, where the trace does not hold what the analysis needs.
     """
@@ -91,6 +94,41 @@ class Recording:
     def notes(self) -> tuple[Note, ...]:
         """What was repaired, dropped or doubted."""
         return self.trace.notes
+
+    def plot(self, name: str = "timeline", *, dark: bool = False, **options: Any) -> Figure:
+        """A figure of this recording, as the report and the dashboard draw it: plotly's.
+
+        - ``arrival_skew``: how late each GPU came to each collective
+        - ``overlap``: how much communication was hidden, by step and GPU
+        - ``power``: what the GPUs draw while they compute, communicate or idle
+        - ``ranks``: whose lateness costs others, and who waits
+        - ``slowdown``: how much slower compute is beside each kind of collective
+        - ``staircase``: from today's step to the bound, change by change
+        - ``stalls``: why GPUs stood still
+        - ``step_time``: where a step's time goes, by GPU
+        - ``timeline``: lanes of operations over time, sensors below
+
+        ``dark`` draws it for a dark page. The timeline has options: ``start_ns`` and
+        ``end_ns`` (nanoseconds since the first event) or ``step`` (a step's number or name:
+        its time on the GPUs), ``lanes`` (keys as ``"g0.0"``, or ``"all"``; default: GPUs and,
+        of up to four, their streams) and ``pixels`` (the width that details are made for).
+
+        Raises UsageError for a name or option that is not there, UnavailableError with a
+        hint how to record what is missing where there is nothing to draw. ::
+
+            recording.plot("step_time")
+            recording.plot(step=8)
+        """
+        drawn = engine.plot(self.trace, name, dark=dark, **options)
+        if isinstance(drawn, Unavailable):
+            raise UnavailableError(f"plot({name!r}): {drawn.because}", hint=drawn.remedy)
+        return drawn
+
+    def diagnosis(self) -> Diagnosis:
+        """What ``diagnose report`` says: the report's tables, and the ``findings`` of the rules."""
+        from diagnose.rules._judge import Judging
+
+        return engine.diagnose(self.trace, judging=Judging())
 
     def __getattr__(self, name: str) -> Callable[..., pd.DataFrame]:
         known = engine.analyzers() if not name.startswith("_") else {}

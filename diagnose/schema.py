@@ -240,6 +240,16 @@ COLLECTIVES = TableSchema(
         Column("sequence", "int64", "sequence number within the group", nullable=True),
         Column("peer", "int64", "the other rank of a point-to-point operation", nullable=True),
         Column(
+            "in_addresses", "int32", "where its inputs begin, as written", nullable=True, text=True
+        ),
+        Column(
+            "out_addresses",
+            "int32",
+            "where its outputs begin, as written",
+            nullable=True,
+            text=True,
+        ),
+        Column(
             "origin",
             "int32",
             "where the metadata is from: kernel, record_param_comms or name",

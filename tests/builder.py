@@ -71,6 +71,8 @@ METADATA = {
     "sequence": "Seq",
     "source_rank": "Src Rank",
     "destination_rank": "Dst Rank",
+    "in_addresses": "Input Tensors start",
+    "out_addresses": "Output Tensors start",
 }
 
 

@@ -1,4 +1,4 @@
-"""The facts about a process that explain its speed: versions, GPU, the variables that matter.
+"""The facts about a process that explain its speed: versions, GPU, place, variables that matter.
 
 Variables are on an allow-list, cut at 200 characters, and left out where the name or the value
 looks like a credential. Nothing is initialised: without CUDA running there is no GPU.
@@ -14,6 +14,7 @@ import sys
 from contextlib import suppress
 from typing import Any
 
+from .placement import placement
 from .rank import gpu_properties, gpu_uuid, place, torch_version
 
 MAX_VALUE = 200
@@ -97,6 +98,7 @@ def collect(cuda_device: int | None) -> dict[str, Any]:
     """
     torch = sys.modules.get("torch")
     where = place()
+    properties = gpu_properties(cuda_device)
     return {
         "rank": where["rank"],
         "local_rank": where["local_rank"],
@@ -107,7 +109,8 @@ def collect(cuda_device: int | None) -> dict[str, Any]:
         "cuda": _text(getattr(getattr(torch, "version", None), "cuda", None)),
         "nccl": _nccl_built(),
         "nccl_loaded": _nccl_loaded(),
-        "gpu": _gpu(gpu_properties(cuda_device)),
+        "gpu": _gpu(properties),
+        "placement": placement(properties),
         "env": variables(dict(os.environ)),
     }
 

@@ -13,6 +13,7 @@ import sys
 from contextlib import suppress
 from typing import Any
 
+from .garbage import Collections
 from .protocol import BAD_REQUEST, OUTPUT, TORCH_MISSING, TRACE_LOST, RefusalError
 from .rank import torch_version
 
@@ -89,6 +90,7 @@ class Profile:
             arguments["experimental_config"] = experimental
         self._profile = kind(activities=_activities(), **arguments)
         self._metadata = metadata
+        self._collections = Collections()
         for name, value in metadata.items():
             self._add_preset(str(name), json.dumps(value))
 
@@ -137,6 +139,7 @@ class Profile:
     def start(self) -> None:
         """Record from now on."""
         self._profile.start_trace()
+        self._collections.watch()
 
     def add_metadata(self, name: str, value: Any) -> None:
         """Write a value into the trace; while it records."""
@@ -144,6 +147,7 @@ class Profile:
 
     def stop(self) -> None:
         """Record no more. Synchronises the device, and holds the interpreter for its time."""
+        self._collections.leave()
         try:
             self._profile.stop_trace()
         except Exception:
@@ -173,6 +177,7 @@ class Profile:
 
     def release(self) -> None:
         """Free the events now, and not when the job happens to collect its garbage."""
+        self._collections.leave()
         profile, self._profile = self._profile, None
         if profile is None:
             return

@@ -70,12 +70,22 @@ STALL_CAUSES = TableSchema(
 )
 
 
+_KEPT = "_stalls"
+
+
 def stalls(trace: Trace, window: tuple[int, int] | None = None) -> Table | Unavailable:
     """Every interval of ``[first start, last end)`` of each GPU without compute or communication.
 
     ``window`` (ns on the clock of the source) replaces each GPU's own window.
     """
-    return stalls_with(trace, host_threads(trace), window)
+    if window is not None:
+        return stalls_with(trace, host_threads(trace), window)
+    # Kept where the trace keeps its cached properties: several tables are drawn from it.
+    kept = vars(trace)
+    if _KEPT not in kept:
+        kept[_KEPT] = stalls_with(trace, host_threads(trace))
+    found: Table | Unavailable = kept[_KEPT]
+    return found
 
 
 def stalls_with(
@@ -134,13 +144,22 @@ def stall_causes(trace: Trace) -> Table | Unavailable:
     return table if isinstance(table, Unavailable) else summed(table)
 
 
+def _distinct(columns: list[npt.NDArray[np.int64]]) -> tuple[npt.NDArray[np.int64], ...]:
+    """The distinct rows of these columns in order, and for each row which one it is."""
+    order = np.lexsort(columns[::-1])
+    rows = np.stack(columns, 1)
+    first = np.ones(order.size, bool)
+    first[1:] = (rows[order[1:]] != rows[order[:-1]]).any(1)
+    which = np.empty(order.size, np.int64)
+    which[order] = np.cumsum(first) - 1
+    return rows[order[first]], which
+
+
 def summed(table: Table) -> Table:
     """A ``stalls`` table summed by GPU, step and cause."""
     columns = [table[name] for name in ("source", "device", "step_row", "cause")]
-    keys, which = np.unique(
-        np.stack([column.astype(np.int64) for column in columns], 1), axis=0, return_inverse=True
-    )
-    which, length = which.reshape(-1), table["length_ns"]
+    keys, which = _distinct([column.astype(np.int64) for column in columns])
+    length = table["length_ns"]
     longest = np.zeros(len(keys), np.int64)
     np.maximum.at(longest, which, length)
 

@@ -37,7 +37,8 @@ def execute(arguments: Sequence[str]) -> int:
         if hasattr(stream, "reconfigure"):
             stream.reconfigure(errors="backslashreplace")
     try:
-        status = _app()(rest or ["--help"], standalone_mode=False, obj=debug, prog_name="diagnose")
+        app = _app(rest[0] if rest else "")
+        status = app(rest or ["--help"], standalone_mode=False, obj=debug, prog_name="diagnose")
     except KeyboardInterrupt:
         _say("interrupted")
         return _INTERRUPTED
@@ -76,7 +77,7 @@ def _unexpected(error: Exception, debug: bool) -> int:
 
 
 def _say(message: str, hint: str = "") -> None:
-    from diagnose.reporters._plain import plain
+    from diagnose.wording.plain import plain
 
     if sys.stderr is None:
         return
@@ -85,7 +86,11 @@ def _say(message: str, hint: str = "") -> None:
         print(f"hint: {plain(hint)}", file=sys.stderr)  # noqa: T201
 
 
-def _app() -> typer.Typer:
+def _app(verb: str = "") -> typer.Typer:
+    """The command line; where ``verb`` is one of its verbs, of that verb alone.
+
+    Looking at the options of all verbs is a tenth of what a small command costs.
+    """
     import typer
 
     from diagnose import engine
@@ -98,6 +103,8 @@ def _app() -> typer.Typer:
         context_settings={"help_option_names": ["-h", "--help"]},
     )
     app.callback()(root)
-    for name, command in engine.discover(__name__, "COMMAND").items():
+    names = [name for name in engine.public(__name__) if verb == name.replace("_", "-")]
+    for name in names or engine.public(__name__):
+        command = engine.constant_of(f"{__name__}.{name}", "COMMAND")
         app.command(name.replace("_", "-"))(command)
     return app

@@ -9,7 +9,7 @@ from diagnose.attach.discovery.discover import in_ranges
 from diagnose.attach.merge import Merged
 from diagnose.manifest import Manifest
 from diagnose.reporters import Page
-from diagnose.reporters._plain import plain
+from diagnose.wording.plain import plain
 
 _MEGABYTE = 1e6
 

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import importlib
+import os
+import sys
 from enum import Enum
 from pathlib import Path
 from typing import Annotated
@@ -17,9 +20,28 @@ class Only(str, Enum):
     shapes = "shapes"
 
 
+_BLAS_THREADS = "OPENBLAS_NUM_THREADS"
+
+
+def _import_numpy(paths: list[str]) -> list[str]:
+    """Numpy for a verb that reads traces, with one thread of its linear algebra.
+
+    A thread for each core costs more CPU at the start than all that is multiplied here, and
+    how many there are decides the last digits of sums: they would differ between machines.
+    """
+    if "numpy" not in sys.modules and _BLAS_THREADS not in os.environ:
+        os.environ[_BLAS_THREADS] = "1"
+        try:
+            importlib.import_module("numpy")
+        finally:
+            del os.environ[_BLAS_THREADS]
+    return paths
+
+
 Paths = Annotated[
     list[str],
     typer.Argument(
+        callback=_import_numpy,
         metavar="PATH",
         help="Traces: files (.json, .json.gz, .zip), folders, globs, recording folders or URLs.",
         show_default=False,

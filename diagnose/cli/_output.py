@@ -53,7 +53,7 @@ def _speaks_unicode(encoding: str | None) -> bool:
     return True
 
 
-def deliver(text: str, output: Path | None) -> None:
+def deliver(text: str, output: Path | None, option: str = "--output") -> None:
     """Print the text, or write it to a file in one step. UsageError if that cannot be done."""
     if output is None:
         _print(text)
@@ -63,7 +63,7 @@ def deliver(text: str, output: Path | None) -> None:
     except OSError as problem:
         raise UsageError(
             f"cannot write {output}: {problem.strerror or problem}",
-            hint="give --output a file in a folder that exists and that you may write to",
+            hint=f"give {option} a file in a folder that exists and that you may write to",
         ) from None
 
 

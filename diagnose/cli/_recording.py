@@ -15,7 +15,7 @@ from typing import Any
 from diagnose.cli._output import deliver, page_for
 from diagnose.cli._report import Reading, report_text
 from diagnose.errors import InputError
-from diagnose.reporters._plain import plain
+from diagnose.wording.plain import plain
 
 _STOPPING = ("SIGINT", "SIGTERM", "SIGHUP")
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import io
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
@@ -51,8 +51,9 @@ def report_of(
     if reading.nccl_tests is not None:
         from diagnose.readers import nccl_tests as reference
 
-        points = {"reference": reference.read(reading.nccl_tests)}
-        requests["collectives"] = engine.Request("collective_sizes", points)
+        points = reference.read(reading.nccl_tests)
+        requests["collectives"] = engine.Request("collective_sizes", {"reference": points})
+        judging = replace(judging, reference=points)
     trace = read(paths, reading.only, reading.classify, reading.rank)
     diagnosis = engine.diagnose(trace, requests, debug=debug, judging=judging)
     text = io.StringIO()

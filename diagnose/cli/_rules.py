@@ -111,7 +111,7 @@ def write_baseline(diagnosis: Diagnosis, path: Path) -> None:
     from diagnose.rules._baseline import baseline_text
 
     accepted = diagnosis.checked.accepted if diagnosis.checked else ()
-    deliver(baseline_text(diagnosis.findings, accepted), path)
+    deliver(baseline_text(diagnosis.findings, accepted), path, "--write-baseline")
 
 
 def _split(names: Iterable[str] | None) -> list[str]:

@@ -40,7 +40,7 @@ class Wanted:
 
 def say(sentence: str) -> None:
     """Tell the person something, beside what the job itself prints."""
-    from diagnose.reporters._plain import plain
+    from diagnose.wording.plain import plain
 
     if sys.stderr is not None:
         print(f"diagnose: {plain(sentence)}", file=sys.stderr, flush=True)  # noqa: T201

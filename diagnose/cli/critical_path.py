@@ -69,7 +69,7 @@ def critical_path(
 
 def _sources(trace: Trace, rank: int | None) -> list[int] | None:
     from diagnose.errors import UsageError
-    from diagnose.reporters._format import ranges
+    from diagnose.wording.numbers import ranges
 
     if rank is None:
         return None
@@ -82,7 +82,7 @@ def _sources(trace: Trace, rank: int | None) -> list[int] | None:
 
 def _steps(trace: Trace, number: int | None) -> list[int] | None:
     from diagnose.errors import UsageError
-    from diagnose.reporters._format import ranges
+    from diagnose.wording.numbers import ranges
 
     if number is None:
         return None

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, cast
 
 import typer
 
 from diagnose.cli._formats import format_of
-from diagnose.cli._options import Classify, OnlyOption, Output, Paths, Rank
+from diagnose.cli._options import Classify, Only, OnlyOption, Output, Paths, Rank
 from diagnose.cli._rules import (
     Baseline,
     Config,
@@ -37,13 +36,22 @@ def report(
     output: Output = None,
     classify: Classify = None,
     only: OnlyOption = None,
+    fast: Annotated[
+        bool,
+        typer.Option(
+            "--fast",
+            help="Read launches and synchronisations alone, no operators: about half the time. "
+            "What then cannot be judged is listed as not checked.",
+        ),
+    ] = False,
     rank: Rank = None,
     nccl_tests: Annotated[
         Path | None,
         typer.Option(
             "--nccl-tests",
             metavar="FILE",
-            help="Output of nccl-tests on this machine, shown beside each collective.",
+            help="Output of nccl-tests on these ranks: shown beside each collective, and what "
+            "rules hold its bandwidth against.",
             show_default=False,
         ),
     ] = None,
@@ -62,9 +70,9 @@ def report(
     Examples:
       diagnose report traces/
       diagnose report rank0.json.gz rank1.json.gz --format json -o report.json
+      diagnose report traces/ --fast
       diagnose report traces/ --fail-on warning --baseline accepted.json
     """
-    from diagnose import engine
     from diagnose.cli import _rules
     from diagnose.cli._output import deliver, page_for, refuse_overwriting
     from diagnose.cli._report import Reading, report_of
@@ -72,9 +80,14 @@ def report(
     refuse_overwriting(output, paths)
     refuse_overwriting(write_baseline, paths)
     judging = _rules.judging_of(select, ignore, config, baseline)
-    reporters = engine.reporters()
-    reporter = reporters[_chosen(format, output, reporters)]
-    reading = Reading(None if only is None else only.value, classify, rank, nccl_tests)
+    reporter = _chosen(format, output)
+    if fast and only is not None:
+        raise UsageError(
+            "--fast and --only both say how much is read",
+            hint="leave one of them out; --fast is --only launches",
+        )
+    kept = Only.launches if fast else only
+    reading = Reading(None if kept is None else kept.value, classify, rank, nccl_tests)
     page, debug = page_for(output), bool(context.obj)
     made = report_of(paths, reporter, page, reading, judging, debug=debug)
     deliver(made.text, output)
@@ -84,14 +97,18 @@ def report(
         raise typer.Exit(EXIT_FINDINGS)
 
 
-def _chosen(asked: str | None, output: Path | None, reporters: Mapping[str, Reporter]) -> str:
-    if asked is None:
+def _chosen(asked: str | None, output: Path | None) -> Reporter:
+    """Only the format that is asked for is imported, where that can be told without the others."""
+    from diagnose import engine
+
+    if asked is None and output is not None:
+        reporters = engine.reporters()
         suffixes = {name: reporter.suffixes for name, reporter in reporters.items()}
-        return format_of(output, suffixes)
-    if asked not in reporters:
-        known = ", ".join(sorted(reporters))
-        raise UsageError(f"there is no format {asked!r}", hint=f"use one of {known}")
-    return asked
+        return cast("Reporter", reporters[format_of(output, suffixes)])
+    known, name = engine.public("diagnose.reporters"), asked or "text"
+    if name not in known:
+        raise UsageError(f"there is no format {name!r}", hint=f"use one of {', '.join(known)}")
+    return cast("Reporter", engine.constant_of(f"diagnose.reporters.{name}", "REPORTER"))
 
 
 COMMAND = report

@@ -185,10 +185,12 @@ class Twins:
         free = System(runs.group, wider.basis(runs), wider.stiffness(0.0))
         num = wider.num_coefficients
         freedom = len(own) - free.num_groups - num
-        variance = free.fit(log)[1] / freedom if freedom > num else self._variance
+        freely = free.fit(log)
+        variance = freely[1] / freedom if freedom > num else self._variance
         coefficients, before = plain.fitted(runs, log, variance)
         if wider is not plain:
-            fitted, after = wider.fitted(runs, log, variance)
+            # Without telemetry nothing is assumed beforehand: that is the free fit.
+            fitted, after = wider.fitted(runs, log, variance) if wider.families.size else freely
             if stands_out(before, after, len(wider.knots) - 1, freedom):
                 return wider._replace(coefficients=centred(fitted, wider.knots, runs.time))
         return plain._replace(coefficients=coefficients) if plain.num_coefficients else None

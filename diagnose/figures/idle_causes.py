@@ -7,9 +7,21 @@ from collections.abc import Mapping
 import numpy as np
 import plotly.graph_objects as go
 
-from diagnose.figures.palette import LIGHT, Palette
-from diagnose.figures.style import LabelOf, Unit, figure, row_axis, rows_height, short, time_axis
+from diagnose.analysis import Unavailable
+from diagnose.plotting.definition import FigureContext, FigureDefinition, Tables, unit_for
+from diagnose.plotting.palette import LIGHT, Palette
+from diagnose.plotting.style import (
+    Figure,
+    LabelOf,
+    Unit,
+    figure,
+    row_axis,
+    rows_height,
+    short,
+    time_axis,
+)
 from diagnose.trace import Table
+from diagnose.wording.labels import CAUSE_LABELS
 
 MOST_CAUSES = 8
 MOST_GPUS = 4
@@ -68,3 +80,23 @@ def _parts(sites: Table, labels: LabelOf) -> list[tuple[str, np.ndarray]]:
         (short(labels[gpu]), (sites["source"] == gpu[0]) & (sites["device"] == gpu[1]))
         for gpu in gpus
     ]
+
+
+def _drawn(tables: Tables, context: FigureContext) -> Figure | Unavailable:
+    sites = tables["sites"]
+    if isinstance(sites, Unavailable):
+        return sites
+    if not len(sites):
+        return Unavailable("no GPU stood still")
+    names = {int(cause): label for cause, label in CAUSE_LABELS.items()}
+    unit = unit_for(int(sites["length_ns"].sum()))
+    return draw(sites, context.labels, names, unit, context.palette)
+
+
+FIGURE = FigureDefinition(
+    "stalls",
+    "Idle and copies alone, by cause",
+    "Each interval in which a GPU neither computes nor communicates has one cause.",
+    _drawn,
+    {"sites": ("stall_sites", {})},
+)

@@ -7,8 +7,10 @@ from collections.abc import Mapping
 import numpy as np
 import plotly.graph_objects as go
 
-from diagnose.figures.palette import LIGHT, Palette
-from diagnose.figures.style import LabelOf, Unit, figure, short
+from diagnose.analysis import Unavailable
+from diagnose.plotting.definition import FigureContext, FigureDefinition, Tables
+from diagnose.plotting.palette import LIGHT, Palette
+from diagnose.plotting.style import Figure, LabelOf, Unit, figure, short
 from diagnose.trace import Table
 
 MOST_COLORS = 8
@@ -89,3 +91,25 @@ def _line(
         f"<br>%{{customdata[0]:{unit.hover}}} {unit.name} hidden, "
         f"%{{customdata[1]:{unit.hover}}} {unit.name} exposed<extra></extra>",
     )
+
+
+def _drawn(tables: Tables, context: FigureContext) -> Figure | Unavailable:
+    steps = tables["steps"]
+    if isinstance(steps, Unavailable):
+        return steps
+    if not (steps.known("overlap_pct") & (steps["step_row"] >= 0)).any():
+        return Unavailable(
+            "no step has communication on a GPU",
+            "record steps of a job on several GPUs, with the activities CPU and CUDA",
+        )
+    names = {row: context.step(row) for row in set(steps["step_row"].tolist())}
+    return draw(steps, context.labels, names, context.unit, context.palette)
+
+
+FIGURE = FigureDefinition(
+    "overlap",
+    "Communication hidden, by step and GPU",
+    "Share of a step's communication beside which its GPU computed.",
+    _drawn,
+    {"steps": ("overlap", {"by": "step"})},
+)

@@ -7,9 +7,12 @@ from collections.abc import Mapping
 
 import plotly.graph_objects as go
 
-from diagnose.figures.palette import LIGHT, Palette
-from diagnose.figures.style import LabelOf, figure, row_axis, rows_height, short
+from diagnose.analysis import Unavailable
+from diagnose.plotting.definition import FigureContext, FigureDefinition, Tables
+from diagnose.plotting.palette import LIGHT, Palette
+from diagnose.plotting.style import Figure, LabelOf, figure, row_axis, rows_height, short
 from diagnose.trace import Table
+from diagnose.wording.labels import DOING_LABELS
 
 
 def draw(
@@ -65,3 +68,21 @@ def draw(
 
 def _reach(low: float, high: float) -> float:
     return 0.0 if math.isnan(high - low) else max(high - low, 0.0)
+
+
+def _drawn(tables: Tables, context: FigureContext) -> Figure | Unavailable:
+    classes = tables["classes"]
+    if isinstance(classes, Unavailable):
+        return classes
+    doing = {int(code): label for code, label in DOING_LABELS.items()}
+    drawn = draw(classes, context.labels, doing, context.palette)
+    return drawn or Unavailable("no power is known", "record with telemetry, for some seconds")
+
+
+FIGURE = FigureDefinition(
+    "power",
+    "Power by what the GPU does",
+    "Mean power while the GPU does one thing; lines are 95 % intervals.",
+    _drawn,
+    {"classes": ("power_classes", {})},
+)

@@ -5,8 +5,19 @@ from __future__ import annotations
 import numpy as np
 import plotly.graph_objects as go
 
-from diagnose.figures.palette import LIGHT, Palette
-from diagnose.figures.style import LabelOf, Unit, figure, row_axis, rows_height, short, time_axis
+from diagnose.analysis import Unavailable
+from diagnose.plotting.definition import FigureContext, FigureDefinition, Tables, unit_for
+from diagnose.plotting.palette import LIGHT, Palette
+from diagnose.plotting.style import (
+    Figure,
+    LabelOf,
+    Unit,
+    figure,
+    row_axis,
+    rows_height,
+    short,
+    time_axis,
+)
 from diagnose.trace import Table
 
 MOST_ROWS = 32
@@ -42,3 +53,22 @@ def draw(table: Table, labels: LabelOf, unit: Unit, palette: Palette = LIGHT) ->
             "<extra></extra>",
         )
     return drawn
+
+
+def _drawn(tables: Tables, context: FigureContext) -> Figure | Unavailable:
+    ranks = tables["ranks"]
+    if isinstance(ranks, Unavailable):
+        return ranks
+    longest = max(int(ranks[name].max(initial=0)) for name in ("cost_ns", "exposed_wait_ns"))
+    if longest <= 0:
+        return Unavailable("no GPU cost another time, and none waited")
+    return draw(ranks, context.labels, unit_for(longest), context.palette)
+
+
+FIGURE = FigureDefinition(
+    "ranks",
+    "Lateness and waiting, by GPU",
+    "A rank whose lateness costs others much while it waits little holds the job up.",
+    _drawn,
+    {"ranks": ("ranks", {})},
+)

@@ -7,9 +7,13 @@ from collections.abc import Sequence
 
 import plotly.graph_objects as go
 
-from diagnose.figures.palette import LIGHT, Palette
-from diagnose.figures.style import figure, row_axis, rows_height, short
+from diagnose.analysis import Unavailable
+from diagnose.plotting.definition import FigureContext, FigureDefinition, Tables
+from diagnose.plotting.palette import LIGHT, Palette
+from diagnose.plotting.style import Figure, figure, row_axis, rows_height, short
 from diagnose.trace import Table
+from diagnose.wording.labels import GPU_WIDTH
+from diagnose.wording.plain import plain
 
 
 def draw(table: Table, titles: Sequence[str], palette: Palette = LIGHT) -> go.Figure | None:
@@ -59,3 +63,24 @@ def draw(table: Table, titles: Sequence[str], palette: Palette = LIGHT) -> go.Fi
 
 def _known(value: float) -> float:
     return 0.0 if math.isnan(value) else max(value, 0.0)
+
+
+def _drawn(tables: Tables, context: FigureContext) -> Figure | Unavailable:
+    beside = tables["collective"]
+    if isinstance(beside, Unavailable):
+        return beside
+    titles = [plain(one or "unknown", GPU_WIDTH) for one in beside.texts("collective")]
+    drawn = draw(beside, titles, context.palette)
+    return drawn or Unavailable(
+        "no kernel ran both alone and beside communication, so none can be compared",
+        "record more steps, with shapes",
+    )
+
+
+FIGURE = FigureDefinition(
+    "slowdown",
+    "Compute beside each kind of collective",
+    "Right of the line compute is slower beside communication; lines are 95 % intervals.",
+    _drawn,
+    {"collective": ("contention", {"by": "collective"})},
+)

@@ -8,9 +8,23 @@ from collections.abc import Sequence
 
 import plotly.graph_objects as go
 
-from diagnose.figures.palette import LIGHT, Palette
-from diagnose.figures.style import Unit, figure, row_axis, rows_height, short, time_axis, two_lines
+from diagnose.analysis import Unavailable
+from diagnose.plotting.definition import FigureContext, FigureDefinition, Tables, unit_of
+from diagnose.plotting.palette import LIGHT, Palette
+from diagnose.plotting.style import (
+    Figure,
+    Unit,
+    figure,
+    row_axis,
+    rows_height,
+    short,
+    time_axis,
+    two_lines,
+)
 from diagnose.trace import Table
+from diagnose.wording.changes import split
+from diagnose.wording.plain import plain
+from diagnose.wording.replay import scale_of
 
 _LONGEST = 90
 
@@ -84,3 +98,22 @@ def draw(table: Table, titles: Sequence[str], unit: Unit, palette: Palette = LIG
 def _reach(unit: Unit, low: float, high: float) -> float:
     reach = high - low
     return 0.0 if math.isnan(reach) else max(reach, 0.0) / unit.nanoseconds
+
+
+def _drawn(tables: Tables, context: FigureContext) -> Figure | Unavailable:
+    stairs = tables["staircase"]
+    if isinstance(stairs, Unavailable):
+        return stairs
+    titles = [plain(", ".join(split(title)), _LONGEST) for title in stairs.texts("title")]
+    titles[0] = "now, without the profiler"
+    return draw(stairs, titles, unit_of(scale_of(stairs)), context.palette)
+
+
+FIGURE = FigureDefinition(
+    "staircase",
+    "From today's step to the bound",
+    "Each row applies its change and all above it together. Hatched: what its change takes "
+    "off. Lines: the range of the step. Grey: bounds that no change reaches.",
+    _drawn,
+    {"staircase": ("staircase", {"most": 4, "quick": True})},
+)

@@ -4,8 +4,19 @@ from __future__ import annotations
 
 import plotly.graph_objects as go
 
-from diagnose.figures.palette import LIGHT, Palette
-from diagnose.figures.style import LabelOf, Unit, figure, row_axis, rows_height, short, time_axis
+from diagnose.analysis import Unavailable
+from diagnose.plotting.definition import FigureContext, FigureDefinition, Tables, unit_for
+from diagnose.plotting.palette import LIGHT, Palette
+from diagnose.plotting.style import (
+    Figure,
+    LabelOf,
+    Unit,
+    figure,
+    row_axis,
+    rows_height,
+    short,
+    time_axis,
+)
 from diagnose.trace import Table
 
 STATES = (
@@ -57,3 +68,26 @@ def draw(
             "<br>%{customdata[1]:.1f} % of the time<extra></extra>",
         )
     return drawn
+
+
+def _drawn(tables: Tables, context: FigureContext) -> Figure | Unavailable:
+    shares, whole = tables["step_shares"], tables["breakdown"]
+    if not isinstance(shares, Unavailable) and len(shares):
+        unit = unit_for(int(shares["step_ns"].max()))
+        return draw(shares, context.labels, unit, context.palette)
+    if isinstance(whole, Unavailable):
+        return whole
+    windows = whole.take(whole["step_row"] < 0)
+    if not len(windows):
+        return Unavailable("no GPU did anything", "record with the activities CPU and CUDA")
+    return draw(windows, context.labels, context.unit, context.palette, what="window")
+
+
+FIGURE = FigureDefinition(
+    "step_time",
+    "Where a step's time goes, by GPU",
+    "Each bar is the mean of the timed steps of a GPU, or its window where no step has a time; "
+    "the states exclude each other and fill it exactly.",
+    _drawn,
+    {"step_shares": ("step_shares", {}), "breakdown": ("breakdown", {})},
+)

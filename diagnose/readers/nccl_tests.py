@@ -10,14 +10,14 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from os import PathLike, fspath
 
 from diagnose.errors import EmptyInputError, InputNotFoundError, NotATraceError, UsageError
 from diagnose.names import Classifier
 
 _TEST = re.compile(r"(Collective test starting: *)?\b([A-Za-z]\w*?)_perf(?:_\w+)?\b")
-_RANK = re.compile(r"\bRank\s+(\d+)\s+(?:Group\s+\d+\s+)?Pid\b")
+_RANK = re.compile(r"\bRank\s+(\d+)\s+(?:Group\s+\d+\s+)?Pid\b(?:\s+\d+\s+on\s+(\S+)\s+device\b)?")
 _HEADER = re.compile(r"\bsize\s+count\s+type\s+(?=.*\bbusbw\b)")
 _WORD = re.compile(r"[A-Za-z]\w*")
 
@@ -27,13 +27,15 @@ class ReferencePoint:
     """One row: the best bus bandwidth measured for a collective and size.
 
     ``busbw_gb_per_s`` (10^9 bytes/s) is the larger of out-of-place and in-place.
-    ``num_ranks`` is None if the log does not list the ranks.
+    ``num_ranks`` is None if the log does not list the ranks, ``num_hosts`` if it does not
+    name the machine of each.
     """
 
     collective: str
     bytes: int
     busbw_gb_per_s: float
     num_ranks: int | None
+    num_hosts: int | None = None
 
 
 @dataclass
@@ -41,6 +43,12 @@ class _Table:
     collective: str | None
     num_ranks: int | None = None
     columns: tuple[str, ...] = ()
+    hosts: list[str | None] = field(default_factory=list)
+    """Of each rank that is listed."""
+
+    @property
+    def num_hosts(self) -> int | None:
+        return None if not self.hosts or None in self.hosts else len(set(self.hosts))
 
 
 def read(path: str | PathLike[str], collective: str | None = None) -> tuple[ReferencePoint, ...]:
@@ -86,6 +94,7 @@ def _points(path: str, text: str, given: str | None) -> Iterator[ReferencePoint]
             if table.columns:
                 table = _Table(table.collective)
             table.num_ranks = max(table.num_ranks or 0, int(rank.group(1)) + 1)
+            table.hosts.append(rank.group(2))
         elif test and (test.group(1) or normalise(test.group(2))):
             table = _Table(normalise(test.group(2)))
         elif table.columns and (row := _row(line, table.columns)):
@@ -121,4 +130,6 @@ def _point(where: str, table: _Table, row: list[tuple[str, str]]) -> ReferencePo
         raise UsageError(f"{where}: busbw is not a number") from None
     if not math.isfinite(busbw):
         raise UsageError(f"{where}: busbw is {busbw}")
-    return ReferencePoint(table.collective, size, busbw, table.num_ranks) if size else None
+    if not size:
+        return None
+    return ReferencePoint(table.collective, size, busbw, table.num_ranks, table.num_hosts)

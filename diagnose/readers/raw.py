@@ -89,6 +89,8 @@ COLLECTIVE_METADATA = {  # on kernels, or on record_param_comms host operators
     "sequence": "int64",
     "source_rank": "int64",
     "destination_rank": "int64",
+    "in_addresses": "int32",
+    "out_addresses": "int32",
 }
 OPERATOR_EVENTS = {  # of `Detail.SHAPES`: operators of which no more is kept
     "order": "int64",

@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import NamedTuple
 
 import numpy as np
 
 from diagnose.findings import Diagnosis
-from diagnose.reporters._format import ABSENT, Scale, rate, size
 from diagnose.reporters._places import Places
-from diagnose.reporters._plain import plain
 from diagnose.reporters._sheet import Heading, Sheet
 from diagnose.schema import NULL
 from diagnose.trace import Table
+from diagnose.wording.numbers import ABSENT, Scale, rate, size
+from diagnose.wording.plain import plain
 
 MOST_KINDS = 8
 _NAME_WIDTH = 24
@@ -26,6 +27,7 @@ def sizes(diagnosis: Diagnosis, scale: Scale, places: Places, *, unicode: bool) 
     kinds = _kinds(table)
     shown = kinds[:MOST_KINDS]
     fastest = [kind.fastest for kind in shown]
+    labels = _labels(set(table["bytes"][fastest].tolist()))
     with_reference = bool(table.known(_REFERENCE)[fastest].any())
     headings = [
         Heading("collective", left=True),
@@ -47,7 +49,10 @@ def sizes(diagnosis: Diagnosis, scale: Scale, places: Places, *, unicode: bool) 
     return Sheet(
         title,
         tuple(headings),
-        tuple(_cells(diagnosis, kind, scale, with_reference, unicode=unicode) for kind in shown),
+        tuple(
+            _cells(diagnosis, kind, labels, scale, with_reference, unicode=unicode)
+            for kind in shown
+        ),
         footnotes=_footnotes(table, fastest, with_reference=with_reference),
     )
 
@@ -90,13 +95,29 @@ def _kinds(table: Table) -> list[_Kind]:
     return sorted(kinds, key=lambda kind: (-max(total[row] for row in kind.rows), kind.rows[0]))
 
 
+def _labels(amounts: set[int]) -> dict[int, str]:
+    """Each size as it is shown: with more digits, or in bytes, where two would read the same."""
+    labels: dict[int, str] = {}
+    for write in (size, lambda amount: size(amount, 3), "{} B".format):
+        texts = {amount: write(amount) for amount in amounts - labels.keys()}
+        shared = Counter(texts.values())
+        labels |= {amount: text for amount, text in texts.items() if shared[text] == 1}
+    return labels
+
+
 def _spread(shown: list[str]) -> str:
     """``least-most``, or the one value where they read the same."""
     return shown[0] if shown[0] == shown[-1] else f"{shown[0]}-{shown[-1]}"
 
 
 def _cells(
-    diagnosis: Diagnosis, kind: _Kind, scale: Scale, with_reference: bool, *, unicode: bool
+    diagnosis: Diagnosis,
+    kind: _Kind,
+    labels: dict[int, str],
+    scale: Scale,
+    with_reference: bool,
+    *,
+    unicode: bool,
 ) -> tuple[str, ...]:
     table, trace, row = diagnosis.tables["collectives"], diagnosis.trace, kind.fastest
     counts, times = (sorted(table[name][kind.rows].tolist()) for name in ("count", "total_ns"))
@@ -109,7 +130,7 @@ def _cells(
     rank = trace.sources[int(table["source"][row])].rank
     return (
         text("collective"),
-        size(num_bytes),
+        labels[num_bytes],
         text("group"),
         ABSENT if ranks == NULL else f"{ranks:,}",
         _spread([f"{count:,}" for count in counts]),

@@ -13,16 +13,16 @@ from diagnose.analyzers._step_figures import HIDDEN
 from diagnose.analyzers.comparison import Area
 from diagnose.findings import Diagnosis
 from diagnose.reporters import Page
-from diagnose.reporters._causes import cause_label
-from diagnose.reporters._change import DERIVED, Changes, verdict_sentences
 from diagnose.reporters._csv import csv_text
 from diagnose.reporters._document import about
-from diagnose.reporters._format import ABSENT, percent
-from diagnose.reporters._plain import plain
 from diagnose.reporters._records import Record, encode, records
 from diagnose.reporters._sheet import Heading, Sheet
 from diagnose.reporters.text import console_for, draw, wrapped
 from diagnose.schema import NULL
+from diagnose.wording.comparison import DERIVED, Changes, verdict_sentences
+from diagnose.wording.labels import cause_label
+from diagnose.wording.numbers import ABSENT, percent
+from diagnose.wording.plain import plain
 
 SCHEMA_VERSION = 1
 COMPARISON_KEYS = {

@@ -18,10 +18,10 @@ from diagnose.reporters._contention_sheets import (
 )
 from diagnose.reporters._csv import csv_text
 from diagnose.reporters._document import about
-from diagnose.reporters._plain import plain
 from diagnose.reporters._records import encode
 from diagnose.reporters._sheet import Sheet
 from diagnose.reporters.text import console_for, draw, wrapped
+from diagnose.wording.plain import plain
 
 SCHEMA_VERSION = 1
 

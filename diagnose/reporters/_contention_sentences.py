@@ -10,8 +10,8 @@ from diagnose.contention._tables import ClockDivided, Verdict
 from diagnose.contention.balance import LEAST_COVERAGE_PCT
 from diagnose.findings import Diagnosis
 from diagnose.intervals import Array
-from diagnose.reporters._format import Scale, counted, percent, rate, scale_for
 from diagnose.trace import Table
+from diagnose.wording.numbers import Scale, counted, percent, rate, scale_for
 
 _WORTH_SAYING = 0.02
 """Share of the overlapped compute from which a reason is given why it was not compared."""

@@ -15,12 +15,12 @@ from diagnose.reporters._contention_sentences import (
     interval,
     total_scale,
 )
-from diagnose.reporters._format import ABSENT, Scale, percent, rate, scale_for, size
 from diagnose.reporters._places import Places
-from diagnose.reporters._plain import plain, shorten_middle
 from diagnose.reporters._sheet import Heading, Sheet
 from diagnose.schema import NULL
 from diagnose.trace import Table
+from diagnose.wording.numbers import ABSENT, Scale, percent, rate, scale_for, size
+from diagnose.wording.plain import plain, shorten_middle
 
 _NAME_WIDTH = 40
 _SHAPE_WIDTH = 34

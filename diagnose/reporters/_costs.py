@@ -15,9 +15,9 @@ from diagnose.reporters._contention_sentences import (
     interval,
     undecided_because,
 )
-from diagnose.reporters._format import counted, percent, rate, scale_for
 from diagnose.reporters._records import Record
 from diagnose.trace import Table
+from diagnose.wording.numbers import counted, percent, rate, scale_for
 
 _COSTS = frozenset({"contention", "balance", "power"})
 _NAMES = {Verdict.WINS: "wins", Verdict.LOSES: "loses", Verdict.UNDECIDED: "undecided"}

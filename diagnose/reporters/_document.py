@@ -10,18 +10,14 @@ import numpy as np
 
 from diagnose.findings import Diagnosis, Verdict
 from diagnose.reporters import _collectives, _timeline
-from diagnose.reporters._costs import absent_costs, cost_sentences
 from diagnose.reporters._figures import known_values
-from diagnose.reporters._format import Scale, counted, ranges, scale_for
-from diagnose.reporters._host_steps import on_cpu_sentence, slowest_sentence, steps_sheet
 from diagnose.reporters._observer import observer_sentence
 from diagnose.reporters._places import Places
-from diagnose.reporters._plain import plain, shorten_path
-from diagnose.reporters._replay_sentences import report_sentences
 from diagnose.reporters._sheet import Sheet
 from diagnose.reporters._software import software
-from diagnose.reporters._verdict import straggler_sentences
 from diagnose.trace import Note, Severity, Source, Trace
+from diagnose.wording.numbers import Scale, counted, ranges, scale_for
+from diagnose.wording.plain import plain, shorten_path
 
 ACROSS = frozenset({"ranks", "stragglers", "waiting", "waiting_steps"})
 """Tables that need several ranks: what is missing of them is one sentence."""
@@ -63,6 +59,11 @@ class Document:
 
 def document(diagnosis: Diagnosis, *, unicode: bool) -> Document:
     """Everything that a report for people says. Text from the trace is made printable here."""
+    # The analyses behind these are most of what a small command would import.
+    from diagnose.reporters._costs import cost_sentences
+    from diagnose.reporters._host_steps import steps_sheet
+    from diagnose.wording.replay import report_sentences
+
     trace = diagnosis.trace
     scale = _scale(diagnosis)
     places = Places(trace, unicode=unicode)
@@ -98,6 +99,8 @@ def document(diagnosis: Diagnosis, *, unicode: bool) -> Document:
 
 def _not_missed(diagnosis: Diagnosis) -> frozenset[str]:
     """Tables of which nothing is said here: another section does, or the verdict."""
+    from diagnose.reporters._costs import absent_costs
+
     without_gpu = frozenset() if diagnosis.trace.gpus else frozenset({"staircase"})
     return ACROSS | absent_costs(diagnosis) | without_gpu
 
@@ -122,8 +125,10 @@ def about(diagnosis: Diagnosis, *, unicode: bool) -> tuple[str, ...]:
         lines.append(" | ".join(ran_on))
     if cost := observer_sentence(diagnosis):
         lines.append(cost)
-    if no_gpu := on_cpu_sentence(diagnosis):
-        lines.append(no_gpu)
+    if trace.on_cpu:
+        from diagnose.reporters._host_steps import on_cpu_sentence
+
+        lines.append(on_cpu_sentence(diagnosis))
     return tuple(lines)
 
 
@@ -185,11 +190,15 @@ def said(trace: Trace, note: Note) -> str:
 def _across(diagnosis: Diagnosis, *, unicode: bool) -> Iterable[str]:
     """Who is late, or in one sentence why that cannot be said; nothing for a job of one rank."""
     if diagnosis.trace.on_cpu:
+        from diagnose.reporters._host_steps import slowest_sentence
+
         if sentence := slowest_sentence(diagnosis):
             yield plain(sentence, _SENTENCE_WIDTH, unicode=unicode)
         return
     stragglers = diagnosis.tables.get("stragglers")
     if stragglers is not None:
+        from diagnose.reporters._verdict import straggler_sentences
+
         for sentence in straggler_sentences(diagnosis.trace, stragglers):
             yield plain(sentence, _SENTENCE_WIDTH, unicode=unicode)
         return

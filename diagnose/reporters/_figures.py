@@ -8,11 +8,11 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from diagnose.reporters._format import ABSENT, Scale, percent
 from diagnose.reporters._places import Places
 from diagnose.reporters._sheet import Heading
 from diagnose.schema import NULL
 from diagnose.trace import Table
+from diagnose.wording.numbers import ABSENT, Scale, percent
 
 MOST_ROWS = 16
 WORST_ROWS = 8

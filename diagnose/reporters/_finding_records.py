@@ -37,6 +37,8 @@ def checked_records(diagnosis: Diagnosis) -> Record:
         "clean": list(checked.clean),
         "not_applicable": list(checked.not_applicable),
         "accepted": [{"key": one.key, "rule": one.rule} for one in checked.accepted],
+        "num_accepted_unmatched": checked.num_unmatched,
+        "left_out": list(checked.left_out),
         "settings": checked.settings or None,
     }
 

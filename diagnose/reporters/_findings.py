@@ -6,15 +6,17 @@ from collections.abc import Iterator
 from typing import Literal, NamedTuple
 
 from diagnose.findings import Diagnosis, Finding, NotChecked
-from diagnose.reporters._finding_words import (
+from diagnose.wording.findings import (
     about,
     difference,
     evidence_value,
     gain_words,
-    summary_sentences,
+    left_out,
+    unmatched,
 )
-from diagnose.reporters._format import counted
-from diagnose.reporters._plain import plain
+from diagnose.wording.numbers import counted
+from diagnose.wording.plain import plain
+from diagnose.wording.summary import summary_sentences
 
 Role = Literal[
     "head",
@@ -78,6 +80,8 @@ def closing_lines(diagnosis: Diagnosis, *, unicode: bool) -> Iterator[Line]:
     if checked.accepted:
         keys = _some([one.key for one in checked.accepted])
         lines.append(Line("quiet", f"{keys}.", "Accepted by the baseline"))
+    if checked.num_unmatched:
+        lines.append(Line("quiet", f"{unmatched(checked)}.", "Baseline"))
     quiet = []
     if checked.clean:
         quiet.append(f"{counted(len(checked.clean), 'rule')} found nothing")
@@ -87,8 +91,10 @@ def closing_lines(diagnosis: Diagnosis, *, unicode: bool) -> Iterator[Line]:
         quiet.append(f"{counted(len(checked.not_applicable), 'rule')} {said} to this job")
     if quiet:
         lines.append(Line("quiet", f"{'; '.join(quiet)} (`diagnose rules` lists all)."))
+    if checked.left_out:
+        lines.append(Line("quiet", f"{left_out(checked.left_out)}.", "Left out by choice"))
     if checked.settings:
-        lines.append(Line("quiet", f"Thresholds from {checked.settings}."))
+        lines.append(Line("quiet", f"Settings from {checked.settings}."))
     for line in lines:
         yield line._replace(text=plain(line.text, _WIDTH, unicode=unicode))
 

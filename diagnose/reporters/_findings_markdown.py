@@ -32,6 +32,9 @@ def markdown(lines: Iterable[Line], escaped: Escape) -> Iterator[str]:
             yield f"- Unless: {text}"
         elif line.role == "folded":
             yield f"- Explains {text}"
+        elif line.role == "more":
+            # Indented: it belongs to the step above.
+            yield from ("", f"   {text}")
         else:
             label = f"**{line.label}**: " if line.label else ""
             yield f"{label}{text}  "

@@ -6,11 +6,11 @@ import numpy as np
 
 from diagnose.analyzers.host_steps import Seen
 from diagnose.findings import Diagnosis
-from diagnose.reporters._format import ABSENT, percent, scale_for
 from diagnose.reporters._records import Record, paths, records
 from diagnose.reporters._sheet import Heading, Sheet
 from diagnose.schema import NULL
 from diagnose.trace import Table
+from diagnose.wording.numbers import ABSENT, percent, scale_for
 
 ALIKE_PCT = 5.0
 """Medians of 37 steps of two ranks that wait for each other differed by 3 % on a busy host."""

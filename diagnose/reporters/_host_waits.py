@@ -6,10 +6,10 @@ from typing import NamedTuple
 
 from diagnose.findings import Diagnosis
 from diagnose.reporters import Page
-from diagnose.reporters._format import ABSENT, scale_for
-from diagnose.reporters._plain import plain
 from diagnose.reporters._records import Record, microseconds_raw
 from diagnose.reporters._sheet import Heading, Sheet
+from diagnose.wording.numbers import ABSENT, scale_for
+from diagnose.wording.plain import plain
 
 _MOST = 8
 _NAME_WIDTH = 40

@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import html
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from diagnose.reporters._format import Scale
+from diagnose.analysis import Unavailable
 from diagnose.reporters._html_text import Html, element, prose, text
 
 if TYPE_CHECKING:
-    from diagnose.figures.style import Figure
+    from diagnose.plotting.definition import FigureContext, FigureDefinition, Tables
+    from diagnose.plotting.style import Figure
 
 
 @dataclass(frozen=True)
@@ -62,7 +63,7 @@ class Drawing:
 
 def _color(series: Any) -> str:
     """The custom property of the page that has the colour of a series."""
-    from diagnose.figures.palette import LIGHT, properties
+    from diagnose.plotting.palette import LIGHT, properties
 
     found: str = series.line.color if series.type == "scatter" else series.marker.color
     return {color: name for name, color in properties(LIGHT).items()}[found]
@@ -70,7 +71,7 @@ def _color(series: Any) -> str:
 
 def data_of(drawings: list[Drawing]) -> dict[str, Any]:
     """What the script needs: the figures in light, and what each colour is in dark."""
-    from diagnose.figures.palette import DARK, LIGHT, recoloring
+    from diagnose.plotting.palette import DARK, LIGHT, recoloring
 
     for one in drawings:
         one.figure.update_layout(showlegend=False)  # the page has its own
@@ -80,19 +81,14 @@ def data_of(drawings: list[Drawing]) -> dict[str, Any]:
     }
 
 
-def unit_of(scale: Scale) -> Any:
-    """The scale of a report as the unit of a figure."""
-    from diagnose.figures.style import Unit
-
-    return Unit(scale.unit, scale.nanoseconds, scale.decimals)
-
-
-def drawn(
-    key: str, title: str, reading: str, draw: Callable[..., Figure | None], *given: Any
-) -> list[Drawing]:
+def drawn(definition: FigureDefinition, given: Tables, context: FigureContext) -> list[Drawing]:
     """The figure as a list of one; empty where there is nothing to draw."""
-    made = draw(*given)
-    return [] if made is None else [Drawing(key, title, reading, made)]
+    tables = {key: given.get(key, Unavailable("not asked for")) for key in definition.needs}
+    made = definition.draw(tables, context)
+    if isinstance(made, Unavailable):
+        return []
+    key = definition.name.replace("_", "-")
+    return [Drawing(key, definition.title, definition.reading, made)]
 
 
 Labels = Mapping[tuple[int, int], str]

@@ -5,17 +5,20 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from diagnose.findings import Checked, Diagnosis, Evidence, Finding, Fix, NotChecked
-from diagnose.reporters._finding_words import (
+from diagnose.reporters._html_page import icon
+from diagnose.reporters._html_text import Html, element, join, name, prose, text
+from diagnose.wording.findings import (
+    a_step,
     about,
     difference,
     evidence_value,
     gain_words,
-    summary_sentences,
+    left_out,
     threshold_words,
+    unmatched,
 )
-from diagnose.reporters._format import counted
-from diagnose.reporters._html_page import icon
-from diagnose.reporters._html_text import Html, element, join, name, prose, text
+from diagnose.wording.numbers import counted
+from diagnose.wording.summary import summary_sentences
 
 
 def summary(diagnosis: Diagnosis) -> list[Html]:
@@ -42,7 +45,7 @@ def card(diagnosis: Diagnosis, found: Finding, number: str) -> Html:
         element("h3", text(f"{number}. {found.title}")),
         element("p", prose(found.sentence), class_="sentence"),
         _gain(found),
-        _evidence(found),
+        _evidence(diagnosis, found),
     ]
     if found.advice:
         parts += [_heading("What to do"), element("ol", *map(_fix, found.advice))]
@@ -78,11 +81,11 @@ def _gain(found: Finding) -> Html:
     return element("p", *parts, element("span", prose(rest)), class_="gain")
 
 
-def _evidence(found: Finding) -> Html:
+def _evidence(diagnosis: Diagnosis, found: Finding) -> Html:
     """Figures as a table, names below it: a long name would tear the columns apart."""
     rows = [_row(found, one) for one in found.evidence if not isinstance(one.value, str)]
     if found.cost is not None:
-        rows.append(_cost(found))
+        rows.append(_cost(diagnosis, found))
     names = [
         element("div", text(f"{one.label}: "), name(one.value), class_="named")
         for one in found.evidence
@@ -122,11 +125,11 @@ def _row(found: Finding, one: Evidence) -> Html:
     return _cells(one.label, *evidence_value(one), threshold_words(found.threshold(one)))
 
 
-def _cost(found: Finding) -> Html:
+def _cost(diagnosis: Diagnosis, found: Finding) -> Html:
     assert found.cost is not None
     value, unit = evidence_value(Evidence("cost_ns", "", found.cost.per_step_ns))
     limit = "at most " if found.cost.is_upper_bound else ""
-    return _cells(f"cost {limit}a step: {found.cost.basis}", value, unit, "")
+    return _cells(f"cost {limit}{a_step(diagnosis)}: {found.cost.basis}", value, unit, "")
 
 
 def _fix(step: Fix) -> Html:
@@ -164,6 +167,10 @@ def _others(checked: Checked) -> str:
     if checked.accepted:
         keys = ", ".join(one.key for one in checked.accepted)
         said.append(f"accepted by the baseline: {keys}")
+    if checked.num_unmatched:
+        said.append(f"baseline: {unmatched(checked)}")
+    if checked.left_out:
+        said.append(f"left out by choice: {left_out(checked.left_out)}")
     if checked.settings:
-        said.append(f"thresholds are from {checked.settings}")
+        said.append(f"settings are from {checked.settings}")
     return f"{'; '.join(said)} (`diagnose rules` lists all)."

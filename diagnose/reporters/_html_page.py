@@ -76,7 +76,7 @@ def policy(scripts: list[str]) -> str:
 @cache
 def themes() -> str:
     """The palettes as custom properties: by the system's setting, or as chosen; paper is light."""
-    from diagnose.figures.palette import DARK, LIGHT, properties
+    from diagnose.plotting.palette import DARK, LIGHT, properties
 
     light, dark = (
         "".join(f"{name}:{color};" for name, color in properties(palette).items())

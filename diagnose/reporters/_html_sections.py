@@ -2,33 +2,30 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections import Counter
 from collections.abc import Iterable, Iterator
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from diagnose.findings import Diagnosis
 from diagnose.reporters import Page, _collectives, _timeline
-from diagnose.reporters._causes import CAUSE_LABELS
 from diagnose.reporters._contention_sheets import balance_sheet, total_sheet
 from diagnose.reporters._document import Document
-from diagnose.reporters._format import Scale, scale_for
 from diagnose.reporters._host_steps import steps_sheet
-from diagnose.reporters._html_figures import Drawing, Labels, drawn, unit_of
+from diagnose.reporters._html_figures import Drawing, drawn
 from diagnose.reporters._html_sheet import folded, table
 from diagnose.reporters._html_text import Html, element, prose
 from diagnose.reporters._operations import operations_sheet
 from diagnose.reporters._places import Places
-from diagnose.reporters._plain import plain
-from diagnose.reporters._power_sheets import DOING_LABELS, class_sheet, gpu_sheet
+from diagnose.reporters._power_sheets import class_sheet, gpu_sheet
 from diagnose.reporters._rank_sheets import rank_sheet
-from diagnose.reporters._replay_records import split
-from diagnose.reporters._replay_sentences import scale_of
 from diagnose.reporters._replay_sheets import staircase_sheet
 from diagnose.reporters._stall_sheets import cause_sheets
 from diagnose.trace import Table
+from diagnose.wording.numbers import Scale, scale_for
 
-LABEL_WIDTH = 40
-TITLE_WIDTH = 90
+if TYPE_CHECKING:
+    from diagnose.plotting.definition import FigureContext
 
 
 class Section(NamedTuple):
@@ -47,24 +44,12 @@ class Given(NamedTuple):
     document: Document
     scale: Scale
     places: Places
-    labels: Labels
+    context: FigureContext
     page: Page
 
     def has(self, name: str) -> bool:
         """Whether there is a table of that name with rows."""
         return len(self.diagnosis.tables.get(name, ())) > 0
-
-
-def gpu_labels(diagnosis: Diagnosis) -> Labels:
-    """``rank 3``; with the GPU's number where a process has several, the file without a rank."""
-    sources = diagnosis.trace.sources
-    gpus = diagnosis.trace.gpus
-    several = {gpu.source for gpu in gpus if sum(g.source == gpu.source for g in gpus) > 1}
-    return {
-        (gpu.source, gpu.device): plain(sources[gpu.source].label, LABEL_WIDTH)
-        + (f", GPU {gpu.device}" if gpu.source in several else "")
-        for gpu in gpus
-    }
 
 
 def sentences(said: Iterable[str], kind: str = "said") -> list[Html]:
@@ -78,36 +63,24 @@ def where_time_goes(given: Given) -> Section:
     drawings: list[Drawing] = []
     title = "Where a step's time goes"
     if given.has("step_shares"):
-        from diagnose.figures import step_time
+        from diagnose.figures.step_time import FIGURE
 
         shares = diagnosis.tables["step_shares"]
-        unit = unit_of(scale_for(int(shares["step_ns"].max())))
         number = int(shares["num_steps"].max())
         of = "the only timed step" if number == 1 else f"the mean of {number:,} timed steps"
         reading = f"Each bar is {of} of a GPU; the states exclude each other and fill it exactly."
-        drawings = drawn(
-            "step-time",
-            "Time of a step, by GPU",
-            reading,
-            step_time.draw,
-            shares,
-            given.labels,
-            unit,
-        )
+        drawings = [
+            dataclasses.replace(one, title="Time of a step, by GPU", reading=reading)
+            for one in drawn(FIGURE, diagnosis.tables, given.context)
+        ]
     elif given.has("breakdown"):
-        from diagnose.figures import step_time
+        from diagnose.figures.step_time import FIGURE
 
         title = "Where the window's time goes"
-        whole = diagnosis.tables["breakdown"]
-        windows = whole.take(whole["step_row"] < 0)
         reading = "No step has a time, so each bar is the whole recorded window of a GPU."
         drawings = [
-            Drawing(
-                "step-time",
-                "Time of the window, by GPU",
-                reading,
-                step_time.draw(windows, given.labels, unit_of(scale), what="window"),
-            )
+            dataclasses.replace(one, title="Time of the window, by GPU", reading=reading)
+            for one in drawn(FIGURE, diagnosis.tables, given.context)
         ]
     content = [one.box() for one in drawings]
     if given.has("gpus"):
@@ -127,20 +100,9 @@ def overlap(given: Given) -> Section:
     diagnosis = given.diagnosis
     drawings: list[Drawing] = []
     if given.has("steps") and _several_steps(diagnosis.tables["steps"]):
-        from diagnose.figures import overlap_by_step
+        from diagnose.figures.overlap_by_step import FIGURE
 
-        steps = diagnosis.tables["steps"]
-        names = {row: given.places.step(row) for row in set(steps["step_row"].tolist())}
-        drawings = drawn(
-            "overlap",
-            "Communication hidden, by step and GPU",
-            "Share of a step's communication beside which its GPU computed.",
-            overlap_by_step.draw,
-            steps,
-            given.labels,
-            names,
-            unit_of(given.scale),
-        )
+        drawings = drawn(FIGURE, diagnosis.tables, given.context)
     content = [one.box() for one in drawings]
     if given.has("collectives"):
         sheet = _collectives.sizes(diagnosis, given.scale, given.places, unicode=True)
@@ -160,22 +122,10 @@ def gains(given: Given) -> Section:
     stairs = given.diagnosis.tables.get("staircase")
     if stairs is None:
         return Section("gains", "What a change would gain", sentences(given.document.gains), [])
-    from diagnose.figures import staircase
+    from diagnose.figures.staircase import FIGURE
 
-    titles = [plain(", ".join(split(title)), TITLE_WIDTH) for title in stairs.texts("title")]
-    titles[0] = "now, without the profiler"
-    drawings: list[Drawing] = []
-    if len(stairs) > 1:
-        drawings = drawn(
-            "staircase",
-            "From today's step to the bound",
-            "Each row applies its change and all above it together. Hatched: what its change takes "
-            "off. Lines: the range of the step. Grey: bounds that no change reaches.",
-            staircase.draw,
-            stairs,
-            titles,
-            unit_of(scale_of(stairs)),
-        )
+    tables = given.diagnosis.tables
+    drawings = drawn(FIGURE, tables, given.context) if len(stairs) > 1 else []
     content = [*(one.box() for one in drawings), *sentences(given.document.gains)]
     content.append(folded("The stairs as a table", staircase_sheet(stairs, given.page)))
     return Section("gains", "What a change would gain", content, drawings)
@@ -190,32 +140,14 @@ def costs(given: Given) -> Section:
     if given.has("collective"):
         from diagnose.figures import slowdown
 
-        beside = diagnosis.tables["collective"]
-        titles = [plain(one or "unknown", LABEL_WIDTH) for one in beside.texts("collective")]
-        drawings += drawn(
-            "slowdown",
-            "Compute beside each kind of collective",
-            "Right of the line compute is slower beside communication; lines are 95 % intervals.",
-            slowdown.draw,
-            beside,
-            titles,
-        )
+        drawings += drawn(slowdown.FIGURE, diagnosis.tables, given.context)
         sheets.append(total_sheet(diagnosis, "collective", given.page))
     if given.has("balance"):
         sheets.append(balance_sheet(diagnosis, given.page, steps=False))
     if given.has("classes"):
         from diagnose.figures import power_by_class
 
-        doing = {int(code): label for code, label in DOING_LABELS.items()}
-        drawings += drawn(
-            "power",
-            "Power by what the GPU does",
-            "Mean power while the GPU does one thing; lines are 95 % intervals.",
-            power_by_class.draw,
-            diagnosis.tables["classes"],
-            given.labels,
-            doing,
-        )
+        drawings += drawn(power_by_class.FIGURE, diagnosis.tables, given.context)
     if drawings:
         content.append(element("div", *(one.box() for one in drawings), class_="beside"))
     if sheets:
@@ -233,20 +165,10 @@ def ranks(given: Given) -> Section:
     content = sentences(given.document.across)
     drawings: list[Drawing] = []
     if given.has("ranks"):
-        from diagnose.figures import rank_waits
+        from diagnose.figures.rank_waits import FIGURE
 
         compared = given.diagnosis.tables["ranks"]
-        longest = max(int(compared[name].max()) for name in ("cost_ns", "exposed_wait_ns"))
-        if longest:
-            drawings = drawn(
-                "ranks",
-                "Lateness and waiting, by GPU",
-                "A rank whose lateness costs others much while it waits little holds the job up.",
-                rank_waits.draw,
-                compared,
-                given.labels,
-                unit_of(scale_for(longest)),
-            )
+        drawings = drawn(FIGURE, given.diagnosis.tables, given.context)
         content += [one.box() for one in drawings]
         most = int(max(compared["busy_ns"].max(), compared["wait_ns"].max()))
         sheet = rank_sheet(compared, scale_for(most), given.places)
@@ -258,27 +180,12 @@ def stalls(given: Given) -> Section:
     """Why the GPUs stood still."""
     if not given.has("sites"):
         return Section("stalls", "Why GPUs stood still", [], [])
-    from diagnose.figures import idle_causes
+    from diagnose.figures.idle_causes import FIGURE
 
-    sites = given.diagnosis.tables["sites"]
-    names = {int(cause): label for cause, label in CAUSE_LABELS.items()}
-    drawings = drawn(
-        "stalls",
-        "Idle and copies alone, by cause",
-        "Each interval in which a GPU neither computes nor communicates has one cause.",
-        idle_causes.draw,
-        sites,
-        given.labels,
-        names,
-        unit_of(_stall_scale(sites)),
-    )
+    drawings = drawn(FIGURE, given.diagnosis.tables, given.context)
     sheets = list(cause_sheets(given.diagnosis, given.page))
     content = [*(one.box() for one in drawings), folded("Causes as tables", *sheets)]
     return Section("stalls", "Why GPUs stood still", content, drawings)
-
-
-def _stall_scale(sites: Table) -> Scale:
-    return scale_for(int(sites["length_ns"].sum()))
 
 
 def operations(given: Given) -> Section:

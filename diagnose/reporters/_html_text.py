@@ -11,7 +11,7 @@ import json
 import re
 from typing import Any
 
-from diagnose.reporters._plain import plain
+from diagnose.wording.plain import plain
 
 LONGEST = 300
 """Characters of a name that are shown at once; the rest opens on demand."""

@@ -11,13 +11,13 @@ import numpy as np
 from diagnose.findings import Diagnosis
 from diagnose.reporters import Page
 from diagnose.reporters._document import about, said
-from diagnose.reporters._format import ABSENT, counted, ranges, size
-from diagnose.reporters._plain import plain, shorten_path
 from diagnose.reporters._records import encode
 from diagnose.reporters._sheet import Heading, Sheet
 from diagnose.reporters.json import SCHEMA_VERSION, inputs, notes, verdict
 from diagnose.reporters.text import console_for, draw, draw_verdict, wrapped
 from diagnose.trace import Note, Source, Trace
+from diagnose.wording.numbers import ABSENT, counted, ranges, size
+from diagnose.wording.plain import plain, shorten_path
 
 _PATH_WIDTH = 34
 _MOST_SOURCES = 64

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from diagnose.reporters._format import percent, scale_for
 from diagnose.reporters._sheet import Heading, Sheet
 from diagnose.schema import Activity
 from diagnose.trace import Table
+from diagnose.wording.numbers import percent, scale_for
 
 MOST_NAMES = 12
 _CLASSES = {

@@ -9,16 +9,14 @@ from typing import Any
 from diagnose.findings import Diagnosis
 from diagnose.reporters import Page
 from diagnose.reporters._csv import csv_text
-from diagnose.reporters._document import about, longest_window
 from diagnose.reporters._figures import Figure, headings_of, rows_of, share, time
-from diagnose.reporters._format import ABSENT, Scale, scale_for
 from diagnose.reporters._places import Places
-from diagnose.reporters._plain import plain
 from diagnose.reporters._records import MEASURES, Record, encode, paths, records, step_names, values
 from diagnose.reporters._sheet import Heading, Sheet
 from diagnose.reporters._timeline import IN_DOUBT, WAITING
-from diagnose.reporters.text import console_for, draw, wrapped
 from diagnose.trace import Table
+from diagnose.wording.numbers import ABSENT, Scale, scale_for
+from diagnose.wording.plain import plain
 
 SCHEMA_VERSION = 1
 _KEY_COLUMN = {"step": "step_row", "stream": "stream", "group": "group", "collective": "collective"}
@@ -67,6 +65,9 @@ def _key(diagnosis: Diagnosis, table: Table, by: str) -> list[Record]:
 
 
 def _text(diagnosis: Diagnosis, by: str, page: Page) -> str:
+    from diagnose.reporters._document import about, longest_window
+    from diagnose.reporters.text import console_for, draw, wrapped
+
     table = diagnosis.tables["overlap"]
     scale = scale_for(longest_window(diagnosis) or int(table["busy_ns"].max(initial=0)))
     out = io.StringIO()

@@ -12,7 +12,6 @@ from diagnose.findings import Diagnosis
 from diagnose.reporters import Page
 from diagnose.reporters._csv import csv_text
 from diagnose.reporters._document import about, unavailable_sentences
-from diagnose.reporters._format import ABSENT, Scale, percent, scale_for
 from diagnose.reporters._path_records import (
     collectives_of,
     cost_rows,
@@ -23,12 +22,13 @@ from diagnose.reporters._path_records import (
     step_rows,
 )
 from diagnose.reporters._places import Places
-from diagnose.reporters._plain import plain
 from diagnose.reporters._records import encode
 from diagnose.reporters._sheet import Heading, Sheet
 from diagnose.reporters.text import console_for, draw, wrapped
 from diagnose.schema import NULL
 from diagnose.trace import Table
+from diagnose.wording.numbers import ABSENT, Scale, percent, scale_for
+from diagnose.wording.plain import plain
 
 SCHEMA_VERSION = 1
 CLASS_LABELS = {

@@ -4,17 +4,16 @@ from __future__ import annotations
 
 from collections import Counter
 
-from diagnose.reporters._plain import plain, shorten_middle
 from diagnose.reporters._sheet import Heading
-from diagnose.schema import NULL
 from diagnose.trace import Trace
+from diagnose.wording.plain import shorten_middle
+from diagnose.wording.steps import step_label
 
 _FILE_WIDTH = 24
 INCOMPLETE = (
     "!: events of this file were lost: times of work are lower bounds, idle an upper bound; do not "
     "use its steps (see the notes)."
 )
-_NAME_WIDTH = 24
 
 
 def telling_apart(paths: list[str]) -> list[str]:
@@ -61,11 +60,4 @@ class Places:
 
     def step(self, row: int) -> str:
         """A step's number, or its name where it has none; ``none`` for work of no step."""
-        if row < 0:
-            return "none"
-        steps = self._trace.steps
-        number = int(steps["number"][row])
-        name = self._trace.strings[int(steps["name"][row])]
-        if number != NULL and name == f"ProfilerStep#{number}":
-            return str(number)
-        return plain(name, _NAME_WIDTH, unicode=self._unicode)
+        return step_label(self._trace, row, unicode=self._unicode)

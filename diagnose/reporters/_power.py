@@ -9,12 +9,12 @@ from diagnose.reporters import Page
 from diagnose.reporters._csv import csv_text
 from diagnose.reporters._document import about, unavailable_sentences
 from diagnose.reporters._places import Places
-from diagnose.reporters._plain import plain
 from diagnose.reporters._power_records import class_rows, gpu_rows, reason_rows, step_rows
 from diagnose.reporters._power_sentences import sentences
 from diagnose.reporters._power_sheets import class_sheet, gpu_sheet, reason_sheet, step_sheet
 from diagnose.reporters._records import encode
 from diagnose.reporters.text import console_for, draw, wrapped
+from diagnose.wording.plain import plain
 
 SCHEMA_VERSION = 1
 _ROWS = {"class": class_rows, "step": step_rows, "reason": reason_rows}

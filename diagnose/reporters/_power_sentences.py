@@ -8,9 +8,9 @@ from typing import Any
 
 from diagnose.analyzers.power.cap import BEGINS_PCT
 from diagnose.findings import Diagnosis
-from diagnose.reporters._format import ABSENT, counted, percent
 from diagnose.schema import NULL
 from diagnose.trace import Table
+from diagnose.wording.numbers import ABSENT, counted, percent
 
 _MOST_SENTENCES = 8
 _TEXTS = ("why", "shared_by", "caution", "sensor", "step_energy_why", "cap_why")

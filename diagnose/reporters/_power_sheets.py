@@ -8,20 +8,14 @@ import numpy as np
 
 from diagnose.analyzers.power.doing import Doing
 from diagnose.findings import Diagnosis
-from diagnose.reporters._format import ABSENT, percent, scale_for
 from diagnose.reporters._places import Places
 from diagnose.reporters._power_sentences import getter, interval, number
 from diagnose.reporters._sheet import Heading, Sheet
 from diagnose.schema import NULL
 from diagnose.trace import Table
+from diagnose.wording.labels import DOING_LABELS
+from diagnose.wording.numbers import ABSENT, percent, scale_for
 
-DOING_LABELS = {
-    Doing.COMPUTE: "compute alone",
-    Doing.OVERLAPPED: "compute + comm.",
-    Doing.COMMUNICATION: "comm. alone",
-    Doing.COPIES: "copies alone",
-    Doing.IDLE: "idle",
-}
 _MOST_ROWS = 40
 
 

@@ -10,11 +10,11 @@ from diagnose.power_sweep.plan import Plan
 from diagnose.power_sweep.results import CapRun, Measured
 from diagnose.reporters import Page
 from diagnose.reporters._csv import csv_text
-from diagnose.reporters._format import ABSENT, scale_for
-from diagnose.reporters._plain import plain
 from diagnose.reporters._records import Record, encode, microseconds_raw
 from diagnose.reporters._sheet import Heading, Sheet
 from diagnose.reporters.text import console_for, draw, wrapped
+from diagnose.wording.numbers import ABSENT, scale_for
+from diagnose.wording.plain import plain
 
 SCHEMA_VERSION = 1
 

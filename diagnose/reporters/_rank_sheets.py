@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from diagnose.reporters._figures import MOST_ROWS, Figure, choose, headings_of, rows_of, share, time
-from diagnose.reporters._format import ABSENT, Scale, counted, rate
 from diagnose.reporters._places import Places
 from diagnose.reporters._sheet import Heading, Sheet
 from diagnose.trace import Table
+from diagnose.wording.numbers import ABSENT, Scale, counted, rate
 
 
 def rank_sheet(table: Table, scale: Scale, places: Places) -> Sheet:

@@ -14,9 +14,7 @@ from diagnose.reporters import Page
 from diagnose.reporters._csv import csv_text
 from diagnose.reporters._document import about
 from diagnose.reporters._figures import MOST_ROWS, Figure, headings_of, rows_of, time
-from diagnose.reporters._format import ABSENT, Scale, counted, percent, rate, scale_for
 from diagnose.reporters._places import Places
-from diagnose.reporters._plain import plain
 from diagnose.reporters._rank_records import rank_document, rank_rows
 from diagnose.reporters._rank_sheets import rank_sheet
 from diagnose.reporters._records import encode
@@ -25,6 +23,8 @@ from diagnose.reporters._verdict import straggler_sentences
 from diagnose.reporters.text import console_for, draw, wrapped
 from diagnose.schema import NULL
 from diagnose.trace import Table
+from diagnose.wording.numbers import ABSENT, Scale, counted, percent, rate, scale_for
+from diagnose.wording.plain import plain
 
 _NAME_WIDTH = 24
 _MOST_SIZES = 12

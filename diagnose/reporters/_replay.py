@@ -9,26 +9,26 @@ from diagnose.findings import Diagnosis
 from diagnose.reporters import Page
 from diagnose.reporters._csv import csv_text
 from diagnose.reporters._document import about
-from diagnose.reporters._plain import plain
 from diagnose.reporters._records import Record, encode
 from diagnose.reporters._replay_records import (
     flat_rows,
     prediction_rows,
-    split,
     stair_rows,
     written,
-)
-from diagnose.reporters._replay_sentences import (
-    NOTHING_SAVES,
-    basis_of,
-    fit_sentence,
-    remarks_of,
 )
 from diagnose.reporters._replay_sheets import changes_sheet, prediction_sheet, staircase_sheet
 from diagnose.reporters._sheet import Sheet
 from diagnose.reporters.markdown import escaped, sheet_lines
 from diagnose.reporters.text import console_for, draw, wrapped
 from diagnose.trace import Table
+from diagnose.wording.changes import split
+from diagnose.wording.plain import plain
+from diagnose.wording.replay import (
+    NOTHING_SAVES,
+    basis_of,
+    fit_sentence,
+    remarks_of,
+)
 
 SCHEMA_VERSION = 1
 _SENTENCE_WIDTH = 600

@@ -5,10 +5,11 @@ from __future__ import annotations
 import dataclasses
 import inspect
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from diagnose.reporters._records import Record, records
 from diagnose.trace import Table
+from diagnose.wording.changes import default_of, split
 
 if TYPE_CHECKING:
     from diagnose.replay.change import Change
@@ -68,11 +69,6 @@ def _divided(row: Record) -> Record:
     return row | {key: split(row[key]) for key in _LISTS if key in row}
 
 
-def split(text: str | None) -> list[str]:
-    """The lines of a text column."""
-    return text.splitlines() if text else []
-
-
 def change_rows(kinds: Mapping[str, type[Change]]) -> list[Record]:
     """A record a change that exists: how it is written, what it does and assumes."""
     return [
@@ -91,20 +87,10 @@ def change_rows(kinds: Mapping[str, type[Change]]) -> list[Record]:
 
 def _parameters(kind: type[Change]) -> list[Record]:
     return [
-        {"name": field.name, "default": _default(field)}
+        {"name": field.name, "default": default_of(field)}
         for field in dataclasses.fields(kind)
         if field.init
     ]
-
-
-def _default(field: dataclasses.Field[Any]) -> str | None:
-    """As on the command line; None: it is not set unless it is given."""
-    value = field.default
-    if value is dataclasses.MISSING or value is None:
-        return None
-    if isinstance(value, bool):
-        return str(value).lower()
-    return f"{value:g}" if isinstance(value, float) else str(value)
 
 
 def written(row: Record) -> str:

@@ -7,13 +7,14 @@ import math
 import numpy as np
 
 from diagnose.reporters import Page
-from diagnose.reporters._format import ABSENT, Scale
-from diagnose.reporters._plain import plain
 from diagnose.reporters._records import Record
-from diagnose.reporters._replay_records import split, written
-from diagnose.reporters._replay_sentences import scale_of
+from diagnose.reporters._replay_records import written
 from diagnose.reporters._sheet import Heading, Sheet
 from diagnose.trace import Table
+from diagnose.wording.changes import in_full, split
+from diagnose.wording.numbers import ABSENT, Scale
+from diagnose.wording.plain import plain
+from diagnose.wording.replay import scale_of
 
 _CHANGE_WIDTH = 40
 _TITLE_WIDTH = 60
@@ -51,7 +52,13 @@ def staircase_sheet(table: Table, page: Page) -> Sheet:
     bounds = table["is_bound"].tolist()
     rows = []
     for row in range(len(table)):
-        label = "the bound" if bounds[row] else " ".join(changes[row]) if row else _now(table)
+        label = (
+            "the bound"
+            if bounds[row]
+            else " ".join(map(in_full, changes[row]))
+            if row
+            else _now(table)
+        )
         rows.append(
             (
                 plain(label, _CHANGE_WIDTH, unicode=page.unicode),

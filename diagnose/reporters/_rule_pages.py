@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import re
 import textwrap
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
-from diagnose.reporters._plain import plain
 from diagnose.reporters._records import Record, encode
 from diagnose.reporters._sheet import Heading, Sheet
+from diagnose.wording.plain import plain
 
 _LITERAL = re.compile(r"^(?:[-*] |\d+\. |    |\|)")
 
@@ -87,6 +87,14 @@ def variable_text(variable: Any, width: int) -> str:
     effect = " (no effect)" if variable.status in ("not found", "historical") else ""
     head = f"{variable.name}: {variable.status}{effect}{default}"
     return "\n".join([head, *textwrap.wrap(variable.answer, width)]) + "\n"
+
+
+def variables_text(known: Iterable[Any]) -> str:
+    """A line for each environment variable of which something is known, by name."""
+    rows = sorted((one.name, one.status) for one in known)
+    longest = max((len(name) for name, _ in rows), default=0)
+    head = "Environment variables of which something is known (`diagnose explain VARIABLE`):"
+    return "\n".join([head, *(f"  {name:<{longest}}  {said}" for name, said in rows)]) + "\n"
 
 
 def _facts(row: Record) -> Iterator[str]:

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from diagnose.reporters._plain import plain
 from diagnose.trace import Source, Trace
+from diagnose.wording.plain import plain
 
 _WIDTH = 40
 _MOST_VALUES = 3

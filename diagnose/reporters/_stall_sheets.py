@@ -10,11 +10,11 @@ import numpy as np
 from diagnose.analyzers._idle_causes.causes import Cause, Confidence
 from diagnose.findings import Diagnosis
 from diagnose.reporters import Page
-from diagnose.reporters._causes import CAUSE_LABELS, FIRST_COPY
-from diagnose.reporters._format import percent, scale_for
-from diagnose.reporters._plain import plain
 from diagnose.reporters._sheet import Heading, Sheet
 from diagnose.trace import Strings, Table
+from diagnose.wording.labels import CAUSE_LABELS, FIRST_COPY
+from diagnose.wording.numbers import percent, scale_for
+from diagnose.wording.plain import plain
 
 _MOST_GPUS = 8
 _MOST_CAUSES = 10

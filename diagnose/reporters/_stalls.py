@@ -10,13 +10,10 @@ import numpy as np
 from diagnose.analyzers._idle_causes.causes import Cause, Confidence
 from diagnose.findings import Diagnosis
 from diagnose.reporters import Page
-from diagnose.reporters._causes import CAUSE_LABELS
 from diagnose.reporters._csv import csv_text
 from diagnose.reporters._document import about, unavailable_sentences
-from diagnose.reporters._format import Scale, scale_for
 from diagnose.reporters._host_waits import wait_records, wait_sheet
 from diagnose.reporters._places import Places
-from diagnose.reporters._plain import plain
 from diagnose.reporters._records import encode
 from diagnose.reporters._sheet import Heading, Sheet
 from diagnose.reporters._stall_records import (
@@ -29,6 +26,9 @@ from diagnose.reporters._stall_records import (
 from diagnose.reporters._stall_sheets import cause_sheets
 from diagnose.reporters.text import console_for, draw, wrapped
 from diagnose.trace import Table
+from diagnose.wording.labels import CAUSE_LABELS
+from diagnose.wording.numbers import Scale, scale_for
+from diagnose.wording.plain import plain
 
 SCHEMA_VERSION = 1
 _MOST_STEPS = 40

@@ -18,10 +18,10 @@ from diagnose.reporters._figures import (
     share,
     time,
 )
-from diagnose.reporters._format import Scale, counted
 from diagnose.reporters._places import Places
 from diagnose.reporters._sheet import STATES, Bar, Heading, Sheet
 from diagnose.trace import Table
+from diagnose.wording.numbers import Scale, counted
 
 MOST_STEPS = 40
 WAITING = (

@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 
 from diagnose.analyzers.stragglers import Pattern, StragglerThresholds
-from diagnose.reporters._format import percent, ranges
 from diagnose.schema import NULL
 from diagnose.trace import Table, Trace
+from diagnose.wording.numbers import percent, ranges
 
 _UNCERTAIN = (
     " Not certain: clocks aligned poorly, ranks missing from the trace, or fewer than two steps."

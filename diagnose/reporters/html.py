@@ -6,17 +6,18 @@ import dataclasses
 from typing import TYPE_CHECKING, TextIO
 
 from diagnose import __version__
+from diagnose.plotting.definition import FigureContext
 from diagnose.reporters import Page, Reporter
 from diagnose.reporters._document import Document, Remark, document, longest_window
-from diagnose.reporters._format import scale_for
 from diagnose.reporters._html_definitions import definitions
 from diagnose.reporters._html_figures import data_of
 from diagnose.reporters._html_findings import findings, not_checked, summary
 from diagnose.reporters._html_page import icon, page
-from diagnose.reporters._html_sections import Given, Section, gpu_labels, sections, sentences
+from diagnose.reporters._html_sections import Given, Section, sections, sentences
 from diagnose.reporters._html_text import Html, element, prose, text
 from diagnose.reporters._html_tiles import tiles
 from diagnose.reporters._places import Places
+from diagnose.wording.numbers import scale_for
 
 if TYPE_CHECKING:
     from diagnose.findings import Diagnosis
@@ -50,7 +51,7 @@ def whole(diagnosis: Diagnosis) -> str:
         content,
         scale,
         Places(diagnosis.trace, unicode=True),
-        gpu_labels(diagnosis),
+        FigureContext(diagnosis.trace, given_scale=scale),
         Page(),
     )
     made = list(sections(given))

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, TextIO
 
 from diagnose.reporters import Page, Reporter
@@ -28,9 +30,17 @@ _ESCAPED = str.maketrans(
 )
 
 
+_NUMBERED = re.compile(r"\d+\. ")
+# No sign in it that could end the span, be a column of a table or notify anybody.
+_COMMAND = re.compile(r"`(diagnose [A-Za-z0-9 =:.,_-]+)`")
+
+
 def escaped(text: str) -> str:
-    """A text that Markdown shows as it is."""
-    return text.translate(_ESCAPED)
+    """A text that Markdown shows as it is; only our own commands become code."""
+    parts = _COMMAND.split(text)
+    return "".join(
+        f"`{part}`" if place % 2 else part.translate(_ESCAPED) for place, part in enumerate(parts)
+    )
 
 
 def render(diagnosis: Diagnosis, out: TextIO, page: Page) -> None:
@@ -51,7 +61,7 @@ def render(diagnosis: Diagnosis, out: TextIO, page: Page) -> None:
         lines += ["", "### Across ranks", "", *(f"{escaped(line)}  " for line in content.across)]
     if content.gains:
         lines += ["", "### What a change would gain", ""]
-        lines += [f"{escaped(line)}  " for line in content.gains]
+        lines += _gains(content.gains)
     for sheet in content.sheets:
         lines += ["", *sheet_lines(sheet, page)]
     if content.costs:
@@ -63,6 +73,17 @@ def render(diagnosis: Diagnosis, out: TextIO, page: Page) -> None:
     if further:
         lines += ["", "### Notes", "", *map(_remark, further)]
     out.write("\n".join(lines) + "\n")
+
+
+def _gains(sentences: Iterable[str]) -> Iterator[str]:
+    """Sentences as paragraphs, numbered ones as a list that ends where the next one begins."""
+    listed = False
+    for sentence in sentences:
+        numbered = bool(_NUMBERED.match(sentence))
+        if listed != numbered:
+            yield ""
+        listed = numbered
+        yield f"{escaped(sentence)}  "
 
 
 def _remark(remark: Remark) -> str:

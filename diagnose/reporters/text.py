@@ -13,8 +13,8 @@ from diagnose.reporters import Page, Reporter
 from diagnose.reporters._document import Document, Remark, document
 from diagnose.reporters._findings import closing_lines, finding_lines, summary_lines
 from diagnose.reporters._findings_text import styled
-from diagnose.reporters._plain import plain, width_of
 from diagnose.reporters._sheet import STATES, Bar, Sheet
+from diagnose.wording.plain import plain, width_of
 
 if TYPE_CHECKING:
     from diagnose.findings import Diagnosis, Verdict

@@ -7,7 +7,7 @@ any GPU has one, the whole window counts as one step, and sentences say ``in the
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
@@ -19,6 +19,7 @@ from diagnose.rules._steps import Steps, step_rows, steps_of
 from diagnose.trace import Gpu, Table, Trace
 
 if TYPE_CHECKING:
+    from diagnose.readers.nccl_tests import ReferencePoint
     from diagnose.replay.prediction import Prediction
 
 Analyse = Callable[[str, Mapping[str, Any]], "Table | Unavailable"]
@@ -34,10 +35,16 @@ class AbsentTableError(Exception):
 
 
 class Facts:
-    """All that is known of one trace, for rules. ``analyse`` runs an analysis by name, once."""
+    """All that is known of one trace, for rules. ``analyse`` runs an analysis by name, once.
 
-    def __init__(self, trace: Trace, analyse: Analyse) -> None:
+    ``reference`` is what nccl-tests measured on this job's ranks; empty: not known.
+    """
+
+    def __init__(
+        self, trace: Trace, analyse: Analyse, reference: Sequence[ReferencePoint] = ()
+    ) -> None:
         self.trace = trace
+        self.reference = tuple(reference)
         self._analyse = analyse
         self._predictions: dict[tuple[str, ...], Prediction | Unavailable] = {}
 
@@ -84,7 +91,7 @@ class Facts:
 
     @cached_property
     def step_ns(self) -> float:
-        """The job's step time: of its slowest GPU, the median of its timed steps."""
+        """The job's step time: of its slowest GPU, the mean of its timed steps."""
         return max((steps.step_ns for steps in self.steps.values()), default=float("nan"))
 
     def share_pct(self, nanoseconds: float) -> float:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 from diagnose.findings import Checked, Finding, Headline, NotChecked, Threshold
 from diagnose.rules._facts import AbsentTableError, Facts
@@ -22,13 +23,19 @@ from diagnose.rules._rule import (
 )
 from diagnose.rules._settings import Settings
 
+if TYPE_CHECKING:
+    from diagnose.readers.nccl_tests import ReferencePoint
+
 _FAILED = "this is a bug: please report it with the output of the same command under --debug"
 _NO_GPU_WORK = NotJudged("nothing ran on a GPU", "record the processes that train on GPUs")
+_CUT_OFF = NotJudged(
+    "what is left of a file that was cut off holds no GPU work", "copy or record the whole file"
+)
 
 
 @dataclass(frozen=True)
 class Judging:
-    """Which rules are run, with which thresholds, and which findings are accepted already."""
+    """Which rules are run, against what, and which findings are accepted already."""
 
     settings: Settings = field(default_factory=Settings)
     select: tuple[str, ...] = ()
@@ -36,6 +43,8 @@ class Judging:
     ignore: tuple[str, ...] = ()
     accepted: frozenset[str] = frozenset()
     """Keys of findings."""
+    reference: tuple[ReferencePoint, ...] = ()
+    """What nccl-tests measured on the ranks of this job."""
 
     def chosen(self, rules: Rules) -> list[Rule]:
         """The rules to run. What the command line selects wins over the settings' ``ignore``."""
@@ -44,6 +53,12 @@ class Judging:
         return [
             rule for id, rule in rules.items() if id not in ignore and (not select or id in select)
         ]
+
+    def settings_used(self) -> str:
+        """The settings file, if anything in it counts; else empty."""
+        one = self.settings
+        choice = () if self.select else (*one.select, *one.ignore)
+        return one.path if one.thresholds or choice else ""
 
 
 def judge(
@@ -61,7 +76,8 @@ def judge(
     found: list[Judged] = []
     not_checked, crashed = [], []
     clean, not_applicable = [], []
-    for rule in judging.chosen(rules):
+    chosen = judging.chosen(rules)
+    for rule in chosen:
         thresholds = judging.settings.thresholds.get(rule.id, rule.thresholds)
         try:
             answer = _answer(rule, facts, thresholds)
@@ -89,8 +105,10 @@ def judge(
         clean=tuple(clean),
         not_applicable=tuple(not_applicable),
         accepted=accepted,
+        num_unmatched=len(judging.accepted - {one.finding.key for one in found}),
         headline=_headline(facts),
-        settings=judging.settings.path if judging.settings.thresholds else "",
+        left_out=tuple(sorted(rules.keys() - {rule.id for rule in chosen})),
+        settings=judging.settings_used(),
     )
 
 
@@ -106,7 +124,8 @@ def _answer(
 ) -> tuple[Symptom, ...] | Clean | NotJudged | NotApplicable:
     try:
         if not facts.gpus:
-            return _NO_GPU_WORK
+            cut = any(note.code == "truncated" for note in facts.trace.notes)
+            return _CUT_OFF if cut else _NO_GPU_WORK
         for need in rule.needs:
             lack = need.lack(facts)
             if lack is not None:

@@ -60,7 +60,7 @@ _PROFILER = "torch.profiler.profile(activities=[CPU, CUDA]"
 
 def _launches(facts: Facts) -> Lack | None:
     if facts.trace.detail < Detail.LAUNCHES:
-        return Lack("launches were not read", "read the trace without --only")
+        return Lack("launches were not read", "read the trace without --only and --fast")
     if not len(facts.trace.launches):
         return Lack("no call into the GPU runtime was recorded", f"{_PROFILER})")
     return None
@@ -68,7 +68,7 @@ def _launches(facts: Facts) -> Lack | None:
 
 def _host_ops(facts: Facts) -> Lack | None:
     if facts.trace.detail < Detail.ALL:
-        return Lack("operators were not read", "read the trace without --only")
+        return Lack("operators were not read", "read the trace without --only and --fast")
     if not len(facts.trace.host_ops):
         return Lack("no operator was recorded", f"{_PROFILER})")
     return None
@@ -83,7 +83,7 @@ def _shapes(facts: Facts) -> Lack | None:
 
 def _sync_events(facts: Facts) -> Lack | None:
     if facts.trace.detail < Detail.LAUNCHES:
-        return Lack("stream waits were not read", "read the trace without --only")
+        return Lack("stream waits were not read", "read the trace without --only and --fast")
     if not facts.trace.syncs.known("stream").any():
         return Lack(
             "no wait of a stream was recorded",

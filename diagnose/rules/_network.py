@@ -10,6 +10,13 @@ import numpy as np
 import numpy.typing as npt
 
 from diagnose.rules._facts import Facts
+from diagnose.rules._references import (
+    Asked,
+    Reference,
+    nccl_tests_reference,
+    nominal_reference,
+    set_reference,
+)
 from diagnose.rules._rule import NotJudged, Thresholds, limit
 from diagnose.trace import Gpu, Table
 
@@ -19,7 +26,8 @@ _MOST_HIDDEN = 0.1
 
 UNKNOWN_SPEED = NotJudged(
     "what the links reach alone is not known",
-    "run nccl-tests on the same ranks and write its busbw as measured_gb_per_s into diagnose.toml",
+    "run nccl-tests on the same ranks and give its output with --nccl-tests FILE, or write its "
+    "busbw as measured_gb_per_s into diagnose.toml",
 )
 
 
@@ -47,6 +55,9 @@ class Speed(NamedTuple):
     median_bytes: float
     busbw_gb_per_s: float
     """Median, of the transfer: waiting for late ranks is taken out."""
+    group_size: int | None
+    num_hosts: int | None
+    """Machines of the group; None where not every rank of it, with its machine, is known."""
 
 
 class Slow(NamedTuple):
@@ -57,6 +68,8 @@ class Slow(NamedTuple):
     reached_pct: float
     level: str
     """The threshold that it was held against."""
+    reference: str
+    """Which reference that is, as a noun phrase."""
 
 
 def speeds_of(facts: Facts, limits: NetworkLimits) -> list[Speed]:
@@ -74,20 +87,37 @@ def speeds_of(facts: Facts, limits: NetworkLimits) -> list[Speed]:
     return _grouped(facts, clear, limits.min_num_collectives)
 
 
+def reference_of(facts: Facts, limits: NetworkLimits, speed: Speed) -> Reference | None:
+    """What a speed is held against: nccl-tests' own row, the configuration, the nominal rate.
+
+    The first of these that is known.
+    """
+    asked = Asked(speed.kind, speed.median_bytes, speed.group_size, speed.num_hosts)
+    return (
+        nccl_tests_reference(facts, asked)
+        or set_reference(limits.measured_gb_per_s, "measured_gb_per_s")
+        or nominal_reference(facts)
+    )
+
+
 def slow_ones(facts: Facts, limits: NetworkLimits, speeds: Sequence[Speed]) -> list[Slow] | None:
-    """The speeds below the level; None where nothing says what the links can do."""
-    named = [facts.environment(s).get("link_gb_per_s") for s in range(len(facts.trace.sources))]
-    links = [float(one) for one in named if isinstance(one, (int, float)) and one > 0]
-    if limits.measured_gb_per_s > 0:
-        reference, level = limits.measured_gb_per_s, "max_of_measured_pct"
-    elif links:
-        reference, level = min(links), "max_of_link_pct"
-    else:
+    """The speeds below the level; None where nothing says what the links can do for any."""
+    known = [(one, ref) for one in speeds if (ref := reference_of(facts, limits, one)) is not None]
+    if not known and (speeds or not _any_reference(facts, limits)):
         return None
-    reached = [(speed, 100 * speed.busbw_gb_per_s / reference) for speed in speeds]
-    return [
-        Slow(speed, reference, pct, level) for speed, pct in reached if pct < getattr(limits, level)
-    ]
+    found = []
+    for speed, reference in known:
+        reached = 100 * speed.busbw_gb_per_s / reference.busbw_gb_per_s
+        if reached < getattr(limits, reference.level):
+            found.append(
+                Slow(speed, reference.busbw_gb_per_s, reached, reference.level, reference.words)
+            )
+    return found
+
+
+def _any_reference(facts: Facts, limits: NetworkLimits) -> bool:
+    said = facts.reference or limits.measured_gb_per_s > 0 or nominal_reference(facts)
+    return bool(said)
 
 
 def _beside_others(facts: Facts, waits: Table) -> npt.NDArray[np.bool_]:
@@ -109,31 +139,36 @@ def _beside_others(facts: Facts, waits: Table) -> npt.NDArray[np.bool_]:
 def _grouped(facts: Facts, waits: Table, least: int) -> list[Speed]:
     found = []
     keys = np.stack([waits["collective"], waits["group"]], 1)
-    ranks = dict(
-        zip(
-            facts.trace.collectives["gpu_op_row"].tolist(),
-            facts.trace.collectives.texts("group_ranks"),
-            strict=True,
-        )
-    )
+    said = facts.trace.collectives
+    rows_of = dict(zip(said["gpu_op_row"].tolist(), range(len(said)), strict=True))
     for key in np.unique(keys, axis=0):
         rows = waits.take((keys == key).all(1))
         _, once = np.unique(rows["match"], return_index=True)
         if len(once) < least:
             continue
         places = set(zip(rows["source"].tolist(), rows["device"].tolist(), strict=True))
+        gpus = tuple(g for g in facts.gpus if (g.source, g.device) in places)
+        first = said.take(np.array([rows_of[int(rows["gpu_op_row"][0])]]))
+        group_size = int(first["group_size"][0]) if first.known("group_size")[0] else None
         found.append(
             Speed(
                 kind=waits.strings[int(key[0])],
                 group=waits.strings[int(key[1])] if key[1] >= 0 else None,
-                group_ranks=ranks.get(int(rows["gpu_op_row"][0])),
-                gpus=tuple(g for g in facts.gpus if (g.source, g.device) in places),
+                group_ranks=first.texts("group_ranks")[0],
+                gpus=gpus,
                 number=len(once),
                 median_bytes=float(np.median(rows["bytes"][once])),
                 busbw_gb_per_s=float(np.median(rows["busbw_gb_per_s"][once])),
+                group_size=group_size,
+                num_hosts=_num_hosts(facts, gpus, group_size),
             )
         )
     return found
+
+
+def _num_hosts(facts: Facts, gpus: Sequence[Gpu], group_size: int | None) -> int | None:
+    hosts = {facts.trace.sources[gpu.source].host for gpu in gpus}
+    return len(hosts) if len(gpus) == group_size and None not in hosts else None
 
 
 def slow_of(facts: Facts, limits: NetworkLimits) -> list[Slow] | None:

@@ -106,7 +106,10 @@ def _table(value: Any, path: Path, name: str) -> dict[str, Any]:
 def _checked(content: Mapping[str, Any], path: Path, rules: Rules) -> Settings:
     for key in content:
         if key not in _KEYS:
-            raise UsageError(f"{path}: {key!r} is not known", hint=f"known are {', '.join(_KEYS)}")
+            hint = f"known are {', '.join(_KEYS)}"
+            if key == "tool":
+                hint = f"[tool.diagnose] is for a {_PYPROJECT}; here write {hint[10:]} at the top"
+            raise UsageError(f"{path}: {key!r} is not known", hint=hint)
     chosen = {key: _names(content.get(key, []), path, key, rules) for key in ("select", "ignore")}
     given = _table(content.get("rules", {}), path, "rules")
     known_rules(given, rules, f"{path}: [rules]")

@@ -17,7 +17,7 @@ class Steps(NamedTuple):
     rows: tuple[int, ...]
     """Rows of ``Trace.steps``; empty for a window."""
     step_ns: float
-    """Median time of a step, or the length of the window."""
+    """Mean time of a step, as sums are divided by their number; or the length of the window."""
 
     @property
     def timed(self) -> bool:
@@ -52,6 +52,6 @@ def _of(breakdown: Table, gpu: Gpu) -> Steps:
     length = breakdown["end_ns"] - breakdown["start_ns"]
     if in_step.any():
         rows = tuple(breakdown["step_row"][in_step].tolist())
-        return Steps(rows, float(np.median(length[in_step])))
+        return Steps(rows, float(length[in_step].mean()))
     whole = length[mine]
     return Steps((), float(whole.max()) if whole.size else 0.0)

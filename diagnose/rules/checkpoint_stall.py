@@ -35,6 +35,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from diagnose.analyzers._idle_causes.causes import Cause
 from diagnose.rules import (
     Clean,
     Cost,
@@ -56,6 +57,9 @@ from diagnose.rules import (
 )
 from diagnose.schema import Kind
 from diagnose.trace import Gpu
+
+_MOSTLY = 0.8
+"""Of the idle time after waits of the host: lies in the saves, so that these explain it."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -120,6 +124,19 @@ def _saves(facts: Facts, gpu: Gpu, limits: Limits) -> Saves | None:
     )
 
 
+def _holds_waits(facts: Facts, hit: dict[Gpu, Saves]) -> bool:
+    """Whether GPUs that ran dry in a wait of the host mostly did so in these steps."""
+    stalls = facts.find("stalls")
+    if stalls is None:
+        return False
+    waits = stalls.take((stalls["cause"] == Cause.HOST_SYNC) & stalls.known("step_row"))
+    saves = np.zeros(len(waits), bool)
+    for gpu, one in hit.items():
+        saves |= facts.on(waits, gpu) & np.isin(waits["step_row"], one.rows)
+    inside = int(waits["length_ns"][saves].sum())
+    return inside > _MOSTLY * int(waits["length_ns"].sum())
+
+
 def _symptom(facts: Facts, hit: dict[Gpu, Saves]) -> Symptom:
     gpus = tuple(hit)
     worst = max(hit.values(), key=lambda one: one.lost_ns)
@@ -128,8 +145,9 @@ def _symptom(facts: Facts, hit: dict[Gpu, Saves]) -> Symptom:
         sentence=(
             f"{counted(len(worst.rows), 'step')} of {worst.num_steps} on "
             f"{who(facts.trace, gpus)} "
-            f"{'takes' if len(worst.rows) == 1 else 'take'} up to {duration(worst.longest_ns)} "
-            f"instead of {duration(worst.usual_ns)} and copies {size(worst.copied_bytes)} more to "
+            f"{'takes' if len(worst.rows) == 1 else 'take up to'} {duration(worst.longest_ns)} "
+            f"instead of {duration(worst.usual_ns)} and "
+            f"{'copies' if len(worst.rows) == 1 else 'copy'} {size(worst.copied_bytes)} more to "
             "the host, as a checkpoint does."
         ),
         where=Where(gpus=gpus, steps=tuple(str(names[row]) for row in worst.rows)),
@@ -157,6 +175,7 @@ def _symptom(facts: Facts, hit: dict[Gpu, Saves]) -> Symptom:
             "The share holds for this window only: it depends on how often the job saves.",
         ),
         no_gain="no replayed change models a save beside training",
+        explains=("host-sync",) if _holds_waits(facts, hit) else (),
     )
 
 

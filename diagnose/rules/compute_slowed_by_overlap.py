@@ -123,8 +123,8 @@ def _symptom(facts: Facts, found: _Found) -> Symptom:
         evidence.append(Evidence("kernel", "kernel that lost most", found.kernel))
     return Symptom(
         sentence=(
-            f"Compute on {who(facts.trace, found.gpus)} is {worst.slowdown:.2f} times slower "
-            f"beside communication than alone: {duration(worst.cost_ns)} {facts.a_step} "
+            f"Compute on {who(facts.trace, found.gpus)} takes {worst.slowdown:.2f} times as long "
+            f"beside communication as alone: {duration(worst.cost_ns)} {facts.a_step} more "
             f"({percent(share)}), measured on {percent(worst.coverage_pct)} of it."
         ),
         where=Where(gpus=found.gpus),

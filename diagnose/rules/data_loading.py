@@ -3,6 +3,8 @@
 ## Looks for
 GPU idle time during which the host waited for input: in a data loader's `__next__`, or, where no
 loader was recorded, with no operator and no call for 1 ms or more before the step's first launch.
+Where 1 MiB or more was copied to the host just before, the host is taken to work on that (a
+checkpoint), not to wait for input.
 
 ## Why it costs time
 Until the batch is there the host has nothing to launch, and the GPU stands still.

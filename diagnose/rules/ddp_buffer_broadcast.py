@@ -105,9 +105,9 @@ def _symptom(facts: Facts, gpus: tuple[Gpu, ...], one: Broadcasts) -> Symptom:
     share = facts.share_pct(one.exposed_ns)
     return Symptom(
         sentence=(
-            f"{who(facts.trace, gpus).capitalize()}: {one.number:.0f} broadcasts {facts.a_step} "
-            f"of buffers hold the forward pass up for {duration(one.exposed_ns)} "
-            f"({percent(share)})."
+            f"{who(facts.trace, gpus).capitalize()}: broadcasts of buffers ({one.number:.0f} "
+            f"{facts.a_step}) hold the forward pass up for {duration(one.exposed_ns)} "
+            f"{facts.a_step} ({percent(share)})."
         ),
         where=Where(gpus=gpus),
         evidence=(

@@ -112,12 +112,17 @@ def _gaps_ns(facts: Facts, gpu: Gpu, forwards: Table) -> float:
     """The host's pauses at the ends of forward passes, together."""
     ops, total = facts.trace.host_ops, 0
     own = forwards.take(forwards["source"] == gpu.source)
-    columns = (own["thread"].tolist(), own["start_ns"].tolist(), own["end_ns"].tolist())
-    for thread, start, end in zip(*columns, strict=True):
-        within = (ops["source"] == gpu.source) & (ops["thread"] == thread)
-        within &= (ops["start_ns"] > start) & (ops["end_ns"] < end)
-        if within.any():
-            total += end - int(ops["end_ns"][within].max())
+    for thread in np.unique(own["thread"]).tolist():
+        rows = np.flatnonzero((ops["source"] == gpu.source) & (ops["thread"] == thread))
+        # In the order of their starts, as the table is.
+        starts, ends = ops["start_ns"][rows], ops["end_ns"][rows]
+        passes = own["thread"] == thread
+        first = np.searchsorted(starts, own["start_ns"][passes], side="right").tolist()
+        after = np.searchsorted(starts, own["end_ns"][passes], side="left").tolist()
+        for low, high, end in zip(first, after, own["end_ns"][passes].tolist(), strict=True):
+            inside = ends[low:high][ends[low:high] < end]
+            if inside.size:
+                total += end - int(inside.max())
     return float(total)
 
 

@@ -147,4 +147,5 @@ RULE = Rule(
     needs=(Need.LAUNCHES, Need.HOST_OPS),
     thresholds=Limits(),
     changes=("no-host-sync",),
+    explains=("late-collective-launch",),
 )

@@ -9,10 +9,12 @@ The fabric, or the way to it, is used in part: one path of several, or a detour 
 
 ## How it decides
 Median bus bandwidth of at least `min_num_collectives` undisturbed messages of `min_message_mib` or
-more, waiting taken out. It fires where groups between machines stay below `max_of_measured_pct` of
-`measured_gb_per_s` and those within machines reach `min_within_pct` of `measured_within_gb_per_s`
-or more. Both are busbw of nccl-tests, to be set for the job. `max_of_link_pct` is not used here: no
-nominal rate holds for a fabric.
+more, waiting taken out. It fires where a group between machines stays below `max_of_measured_pct`
+of what nccl-tests reach and all those within machines reach `min_within_pct` of it or more. What
+nccl-tests reach is, with `--nccl-tests FILE`, its row for the same collective, number of ranks and
+of machines and the nearest size (runs within and between machines may stand in one file); without
+such a row `measured_gb_per_s` between and `measured_within_gb_per_s` within machines, to be set for
+the job. `max_of_link_pct` is not used here: no nominal rate holds for a fabric.
 
 ## Stays silent when
 All ranks are on one machine, or one of the two kinds of group was not measured. Without both
@@ -34,6 +36,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from diagnose.rules import (
     Clean,
@@ -52,6 +55,7 @@ from diagnose.rules import (
     who,
 )
 from diagnose.rules._network import NetworkLimits, Speed, set_to, speeds_of
+from diagnose.rules._references import Asked, Reference, nccl_tests_reference, set_reference
 
 _NAMES = (
     "NCCL_IB_HCA",
@@ -60,6 +64,13 @@ _NAMES = (
     "NCCL_IB_PCI_RELAXED_ORDERING",
     "NCCL_IB_ADAPTIVE_ROUTING",
     "NCCL_CROSS_NIC",
+)
+
+
+_UNKNOWN = NotJudged(
+    "what the links reach alone, within and between machines, is not known",
+    "run nccl-tests both ways on the same ranks and give their output with --nccl-tests FILE, or "
+    "write measured_within_gb_per_s and measured_gb_per_s into diagnose.toml",
 )
 
 
@@ -73,26 +84,53 @@ class Limits(NetworkLimits):
     min_within_pct: float = limit(80.0, "of what nccl-tests reached within a machine; judgement")
 
 
+class Held(NamedTuple):
+    """A speed and what nccl-tests reach."""
+
+    speed: Speed
+    reference: Reference
+
+    @property
+    def reached_pct(self) -> float:
+        """Of the reference."""
+        return 100 * self.speed.busbw_gb_per_s / self.reference.busbw_gb_per_s
+
+
 def check(facts: Facts, limits: Limits) -> Outcome:
     """One finding, for the slowest kind of collective between machines."""
     if len(set(_hosts(facts).values()) - {None}) < 2:
         return NotApplicable("one machine, or machines are not known")
-    if not (limits.measured_gb_per_s > 0 and limits.measured_within_gb_per_s > 0):
-        return NotJudged(
-            "what the links reach alone, within and between machines, is not known",
-            "run nccl-tests both ways and write measured_within_gb_per_s and measured_gb_per_s "
-            "into diagnose.toml",
-        )
-    between, within = _parted(facts, speeds_of(facts, limits))
-    if not between or not within:
+    is_set = limits.measured_gb_per_s > 0 and limits.measured_within_gb_per_s > 0
+    if not (is_set or facts.reference):
+        return _UNKNOWN
+    parts = _parted(facts, speeds_of(facts, limits))
+    if not all(parts):
         return Clean("groups within and between machines were not both measured")
-    slowest = min(between, key=lambda speed: speed.busbw_gb_per_s)
-    reached = 100 * slowest.busbw_gb_per_s / limits.measured_gb_per_s
-    least_within = min(speed.busbw_gb_per_s for speed in within)
-    reached_within = 100 * least_within / limits.measured_within_gb_per_s
-    if reached >= limits.max_of_measured_pct or reached_within < limits.min_within_pct:
+    names = ("measured_gb_per_s", "measured_within_gb_per_s")
+    between, within = (
+        _held(facts, limits, speeds, name) for speeds, name in zip(parts, names, strict=True)
+    )
+    if not between or not within:
+        return _UNKNOWN
+    slowest = min(between, key=lambda one: one.reached_pct)
+    least_within = min(within, key=lambda one: one.reached_pct)
+    fast = slowest.reached_pct >= limits.max_of_measured_pct
+    if fast or least_within.reached_pct < limits.min_within_pct:
         return Clean("the fabric is fast, or the machines are slow themselves")
-    return (_symptom(facts, slowest, reached, reached_within),)
+    return (_symptom(facts, slowest, least_within),)
+
+
+def _held(facts: Facts, limits: Limits, speeds: Sequence[Speed], threshold: str) -> list[Held]:
+    """The speeds that something is known for."""
+    found = []
+    for speed in speeds:
+        asked = Asked(speed.kind, speed.median_bytes, speed.group_size, speed.num_hosts)
+        # A table that does not name its machines tells neither the fabric nor the links.
+        measured = nccl_tests_reference(facts, asked, hosts_known=True)
+        reference = measured or set_reference(getattr(limits, threshold), threshold)
+        if reference is not None:
+            found.append(Held(speed, reference))
+    return found
 
 
 def _hosts(facts: Facts) -> dict[int, str | None]:
@@ -107,20 +145,26 @@ def _parted(facts: Facts, speeds: Sequence[Speed]) -> tuple[list[Speed], list[Sp
     return [s for n, s in known if len(n) > 1], [s for n, s in known if len(n) == 1]
 
 
-def _symptom(facts: Facts, speed: Speed, reached: float, within: float) -> Symptom:
+def _symptom(facts: Facts, between: Held, within: Held) -> Symptom:
+    speed, reached = between.speed, between.reached_pct
     variables = set_to(facts, _NAMES)
     shown = ", ".join(f"{n}={' or '.join(sorted(set(v.values())))}" for n, v in variables.items())
     return Symptom(
         sentence=(
             f"Between machines {speed.kind} on {who(facts.trace, speed.gpus)} reaches "
-            f"{speed.busbw_gb_per_s:.1f} GB/s, {percent(reached)} of what nccl-tests do; within "
-            f"machines it is {percent(within)}."
+            f"{speed.busbw_gb_per_s:.1f} GB/s, {percent(reached)} of "
+            f"{between.reference.busbw_gb_per_s:.1f} GB/s ({between.reference.words}); within "
+            f"machines it is {percent(within.reached_pct)}."
         ),
         where=Where(gpus=speed.gpus),
         evidence=(
             Evidence("busbw_gb_per_s", "between machines, median", speed.busbw_gb_per_s),
             Evidence("of_measured_pct", "of nccl-tests", reached, "max_of_measured_pct"),
-            Evidence("within_pct", "within machines, of nccl-tests", within, "min_within_pct"),
+            Evidence("reference", "which is", between.reference.words),
+            Evidence(
+                "within_pct", "within machines, of nccl-tests", within.reached_pct, "min_within_pct"
+            ),
+            Evidence("within_reference", "which is", within.reference.words),
             Evidence("num_collectives", "measured", speed.number, "min_num_collectives"),
             Evidence("variables", "set for the fabric", shown or "none"),
         ),

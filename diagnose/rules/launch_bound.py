@@ -15,8 +15,9 @@ its launch, so nothing was queued; and the median kernel is shorter than `max_ke
 the median launch call.
 
 ## Stays silent when
-The work is replayed from CUDA graphs (no launch for each kernel), kernels are long (then the host
-is late for another reason), or the queue is full.
+The work is replayed from CUDA graphs (no launch for each kernel), the queue is full, or kernels are
+long: then the host is late for another reason than the number of launches, which
+`diagnose stalls PATH` names (on one rank alone, straggler-rank tells of it).
 
 ## What to do
 Launch less: fuse (`torch.compile`), use fused or `foreach` optimizers, replay a CUDA graph, or make
@@ -170,5 +171,5 @@ RULE = Rule(
     needs=(Need.LAUNCHES, Need.HOST_OPS),
     thresholds=Limits(),
     changes=("cuda-graph",),
-    explains=("straggler-rank",),
+    explains=("straggler-rank", "late-collective-launch"),
 )

@@ -1,29 +1,41 @@
-"""Communication occupies many multiprocessors.
+"""Communication occupies many multiprocessors, or too few.
 
 ## Looks for
 Collectives whose blocks can occupy a large part of the multiprocessors while the compute beside
-them is slowed.
+them is slowed; and large collectives in so few blocks that they cannot fill the links.
 
 ## Why it costs time
 Each block of a communication kernel holds a multiprocessor for as long as the collective runs, its
-waiting included; the compute beside it has to do with the rest.
+waiting included; the compute beside it has to do with the rest. Each block also moves only so many
+bytes in a second: a few of them are slower than the links.
 
 ## How it decides
-By the analysis `contention_causes`, for each kind of collective and number of blocks: more than
-`min_share_pct` of the multiprocessors, with compute beside it slowed `min_slowdown_ratio` times or
-more, its 95 % interval above 1, measured on `min_coverage_pct` of it or more.
+Many, by the analysis `contention_causes`, for each kind of collective and number of blocks: more
+than `min_share_pct` of the multiprocessors, with compute beside it taking `min_slowdown_ratio`
+times as long as alone or more, its 95 % interval above 1, measured on `min_coverage_pct` of it or
+more.
+
+Few, for each kind of collective and group: messages of `min_message_mib` or more run with at most
+`max_num_few_blocks` blocks, expose `min_exposed_pct` of the step or more, and `min_num_collectives`
+of them with neither compute nor other communication beside them reach, in the median, less than
+`max_of_measured_pct` of what nccl-tests measured for it (`--nccl-tests FILE`, as in slow-network;
+without it of `measured_gb_per_s`, to be set), or without either less than `max_of_link_pct` of the
+nominal `link_gb_per_s` that an environment file of the recording names.
 
 ## Stays silent when
-Nothing is slowed, or too little of the overlapped compute also ran alone.
+Nothing is slowed, or too little of the overlapped compute also ran alone; and where few blocks are
+hidden or as fast as the links. Where they are exposed and nothing says what the links can do, it is
+listed as not checked.
 
 ## What to do
-Let NCCL use fewer blocks, measure, and keep the value only if the step gets shorter.
+Let NCCL use fewer (or more) blocks, measure, and keep the value only if the step gets shorter.
 
 ## Example
 Reduce-scatters of 63 blocks on 66 multiprocessors, beside which compute takes 5.4 times as long.
+All-reduces of one block, because of a forgotten `NCCL_MAX_CTAS=1`, at a tenth of the bandwidth.
 
 ## References
-- NCCL user guide, environment variables: NCCL_MAX_CTAS, NCCL_CTA_POLICY
+- NCCL user guide, environment variables: NCCL_MAX_CTAS, NCCL_MIN_CTAS, NCCL_CTA_POLICY
 """
 
 from __future__ import annotations
@@ -38,18 +50,21 @@ from diagnose.rules import (
     Facts,
     Fix,
     Need,
+    NotJudged,
+    Outcome,
     Rule,
     Symptom,
-    Thresholds,
     Where,
     limit,
     percent,
 )
+from diagnose.rules._few_blocks import FewLimits, few_blocks
+from diagnose.rules._network import UNKNOWN_SPEED
 from diagnose.trace import Table
 
 
 @dataclass(frozen=True, kw_only=True)
-class Limits(Thresholds):
+class Limits(FewLimits):
     """When the multiprocessors of communication are worth naming."""
 
     min_share_pct: float = limit(15.0, "of the multiprocessors (judgement)")
@@ -57,9 +72,23 @@ class Limits(Thresholds):
     min_coverage_pct: float = limit(30.0, "of that compute that was measured (judgement)")
 
 
-def check(facts: Facts, limits: Limits) -> Iterator[Symptom]:
-    """One finding for each kind of collective: its costliest number of blocks."""
-    causes = facts.table("contention_causes")
+def check(facts: Facts, limits: Limits) -> Outcome:
+    """One finding for each kind of collective with many blocks, and for each with few."""
+    causes = facts.find("contention_causes")
+    many = () if causes is None else tuple(_many(causes, limits))
+    few = few_blocks(facts, limits)
+    if many or few:
+        return (*many, *(few or ()))
+    if few is None:
+        because = f"large collectives run in few blocks, and {UNKNOWN_SPEED.because}"
+        return NotJudged(because, UNKNOWN_SPEED.remedy)
+    # Without that table this ends the rule as not judged, with its reason.
+    facts.table("contention_causes")
+    return ()
+
+
+def _many(causes: Table, limits: Limits) -> Iterator[Symptom]:
+    """For each kind of collective its costliest number of blocks."""
     told = causes["multiprocessors_pct"] > limits.min_share_pct
     told &= causes["slowdown"] >= limits.min_slowdown_ratio
     told &= causes["slowdown_low"] > 1
@@ -78,7 +107,8 @@ def _symptom(causes: Table, row: int) -> Symptom:
     return Symptom(
         sentence=(
             f"{kind} runs with {blocks} blocks on {number} multiprocessors (up to "
-            f"{percent(float(share))}), and compute beside it is {slowdown:.2f} times slower."
+            f"{percent(float(share))}), and compute beside it takes "
+            f"{slowdown:.2f} times as long."
         ),
         where=Where(),
         evidence=(

@@ -54,6 +54,12 @@ from diagnose.rules import (
 from diagnose.trace import Gpu, Table
 
 _REASON = "sw_power_cap"
+_FEWER_WATTS = (
+    Fix(
+        "Spend fewer watts on communication: fewer channels, less waiting for late ranks.",
+        "NCCL_MAX_CTAS=8",
+    ),
+)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -73,6 +79,8 @@ class Capped(NamedTuple):
     clock_mhz: float
     reference_mhz: float
     power_w: float
+    is_peak: bool
+    """The power is the highest reading: the window is too short for a mean."""
     limit_w: float
     held_pct: float
 
@@ -109,6 +117,7 @@ def _capped(facts: Facts, reasons: Table, power: Table, gpu: Gpu) -> Capped | No
         clock,
         reference,
         peak if math.isnan(mean) else mean,
+        math.isnan(mean),
         most,
         float(own["held_pct"][rows[0]]),
     )
@@ -121,7 +130,9 @@ def _symptom(facts: Facts, hit: dict[Gpu, Capped]) -> Symptom:
     capped = hit[worst]
     steps = facts.table("breakdown")
     compute = facts.per_step(steps, "compute_only_ns", worst)
-    compute += facts.per_step(steps, "overlapped_ns", worst)
+    hidden = facts.per_step(steps, "overlapped_ns", worst)
+    compute += hidden
+    communicates = hidden + facts.per_step(steps, "exposed_communication_ns", worst) > 0
     verb = "runs" if len(gpus) == 1 else "run"
     return Symptom(
         sentence=(
@@ -136,7 +147,11 @@ def _symptom(facts: Facts, hit: dict[Gpu, Capped]) -> Symptom:
             ),
             Evidence("clock_mhz", "mean clock while computing", capped.clock_mhz),
             Evidence("reference_mhz", "reference clock", capped.reference_mhz),
-            Evidence("power_w", "power", capped.power_w),
+            Evidence(
+                "power_w",
+                "highest reading of power" if capped.is_peak else "mean power",
+                capped.power_w,
+            ),
             Evidence("limit_w", "limit", capped.limit_w),
             Evidence(
                 "power_pct",
@@ -152,10 +167,7 @@ def _symptom(facts: Facts, hit: dict[Gpu, Capped]) -> Symptom:
                 "See whether the limit was lowered, and raise it (needs administrator rights).",
                 "nvidia-smi -q -d POWER; nvidia-smi -pl WATTS",
             ),
-            Fix(
-                "Spend fewer watts on communication: fewer channels, less waiting for late ranks.",
-                "NCCL_MAX_CTAS=8",
-            ),
+            *(_FEWER_WATTS if communicates else ()),
             Fix("Compare limits on this job.", "diagnose power-sweep -- COMMAND"),
         ),
         caveats=(

@@ -10,13 +10,16 @@ The transfer takes as much longer as the bandwidth is lower, and what is exposed
 
 ## How it decides
 The median bus bandwidth of at least `min_num_collectives` messages of `min_message_mib` or more, of
-one kind and group. It fires below `max_of_measured_pct` of `measured_gb_per_s`, which is the busbw
-of nccl-tests on the same ranks, to be written into the settings; where that is not set, below
-`max_of_link_pct` of the nominal `link_gb_per_s` that an environment file of the recording names.
+one kind and group. It fires below `max_of_measured_pct` of what nccl-tests measured, given with
+`--nccl-tests FILE`: its row for the same collective and number of ranks (and machines, where both
+are known) and the nearest size, which may be up to 4 times larger or smaller. Without such a row it
+is `measured_gb_per_s`, busbw of nccl-tests on the same ranks, to be written into the settings;
+without that, it fires below `max_of_link_pct` of the nominal `link_gb_per_s` that an environment
+file of the recording names. The finding says which one it was.
 
 ## Stays silent when
-Nothing says what the links can do (then it is listed as not checked), messages are small, only one
-rank was recorded, or a late rank rather than the link takes the time.
+Nothing says what the links can do for it (then it is listed as not checked), messages are small,
+only one rank was recorded, or a late rank rather than the link takes the time.
 
 ## What to do
 Run nccl-tests alone on the same ranks. If it is as slow, look at the transport, the PCIe link, link
@@ -80,13 +83,14 @@ def _symptoms(facts: Facts, limits: Limits, slow: list[Slow]) -> Iterator[Sympto
             sentence=(
                 f"{speed.kind} of {size(speed.median_bytes)} on {who(facts.trace, speed.gpus)} "
                 f"reaches {speed.busbw_gb_per_s:.1f} GB/s of bus bandwidth, "
-                f"{percent(one.reached_pct)} of the {one.reference_gb_per_s:.1f} GB/s that the "
-                f"links are known for; it is exposed for {duration(exposed)} {facts.a_step}."
+                f"{percent(one.reached_pct)} of {one.reference_gb_per_s:.1f} GB/s "
+                f"({one.reference}); it is exposed for {duration(exposed)} {facts.a_step}."
             ),
             where=Where(gpus=speed.gpus),
             evidence=(
                 Evidence("busbw_gb_per_s", "bus bandwidth, median", speed.busbw_gb_per_s),
                 Evidence("reference_gb_per_s", "held against", one.reference_gb_per_s),
+                Evidence("reference", "which is", one.reference),
                 Evidence("of_reference_pct", "of that", one.reached_pct, one.level),
                 Evidence("num_collectives", "measured", speed.number, "min_num_collectives"),
                 Evidence("exposed_ns", f"exposed {facts.a_step}", exposed),

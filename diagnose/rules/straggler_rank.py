@@ -38,6 +38,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from diagnose.analyzers._idle_causes.causes import Cause
 from diagnose.analyzers.stragglers import Pattern, StragglerThresholds
 from diagnose.rules import (
     Clean,
@@ -57,6 +58,7 @@ from diagnose.rules import (
     who,
 )
 from diagnose.trace import Gpu, Table
+from diagnose.wording.labels import FIRST_COPY, cause_label
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -105,6 +107,9 @@ def _symptom(facts: Facts, limits: Limits, late: Table) -> Symptom:
         label = "its GPU idles longer a step than the others'"
         evidence.append(Evidence("longer_idle_ns", label, longer_idle))
     by_host = longer_idle >= limits.min_host_share_pct / 100 * lost
+    cause = _idle_cause(facts, gpus) if by_host else None
+    if cause is not None:
+        evidence.append(Evidence("idle_cause", "most of its idle time", cause))
     return Symptom(
         sentence=sentence,
         where=Where(gpus=gpus),
@@ -129,13 +134,29 @@ def _longer_idle(facts: Facts, gpus: tuple[Gpu, ...]) -> float:
     return max(max(own) - float(np.median(others)), 0.0) if own and others else 0.0
 
 
+def _idle_cause(facts: Facts, gpus: tuple[Gpu, ...]) -> str | None:
+    """Why the late GPUs are idle for most of the time that they are; None: not known."""
+    causes = facts.find("stall_causes")
+    if causes is None:
+        return None
+    mine = causes.take(np.logical_or.reduce([facts.on(causes, gpu) for gpu in gpus]))
+    total = {
+        cause: int(mine["length_ns"][mine["cause"] == cause].sum())
+        for cause in np.unique(mine["cause"]).tolist()
+        if cause < FIRST_COPY
+    }
+    return cause_label(Cause(max(total, key=total.__getitem__)).name) if total else None
+
+
 def _advice(name: str, *, by_host: bool, by_work: bool) -> tuple[Fix, ...]:
     steps = []
     if by_host:
         steps.append(
             Fix(
                 f"The GPU of {name} idles while the others compute: its host is late. See what "
-                "it waits for there (input, garbage collection, synchronisation, a busy CPU).",
+                "it waits for there (input, garbage collection, synchronisation, a busy CPU). "
+                "The profiler slows a host too: the loss is as recorded, a replayed gain without "
+                "it.",
                 "diagnose stalls PATH --by cause",
             )
         )

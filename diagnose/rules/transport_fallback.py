@@ -10,9 +10,10 @@ the bandwidth.
 
 ## How it decides
 One of the variables is set to a value that forbids something, and a large undisturbed collective
-reaches less than `max_of_measured_pct` of `measured_gb_per_s` (busbw of nccl-tests, to be set), or
-less than `max_of_link_pct` of the nominal link rate, by the median of `min_num_collectives`
-messages of `min_message_mib` or more.
+reaches less than `max_of_measured_pct` of what nccl-tests measured for it (`--nccl-tests FILE`, as
+in slow-network; without it of `measured_gb_per_s`, to be set), or without either less than
+`max_of_link_pct` of the nominal link rate, by the median of `min_num_collectives` messages of
+`min_message_mib` or more.
 
 ## Stays silent when
 None is set, or the bandwidth is good all the same. Where one is set and nothing says what the links
@@ -103,7 +104,7 @@ def _symptom(facts: Facts, name: str, values: dict[int, str], slow: Slow) -> Sym
         sentence=(
             f"{name}={value} is set on {who(facts.trace, gpus)}: {_FORBIDS[name][0]}; "
             f"{speed.kind} reaches {speed.busbw_gb_per_s:.1f} GB/s, {percent(slow.reached_pct)} "
-            "of what the links are known for."
+            f"of {slow.reference_gb_per_s:.1f} GB/s ({slow.reference})."
         ),
         where=Where(gpus=gpus),
         affects=facts.gpus,
@@ -112,6 +113,7 @@ def _symptom(facts: Facts, name: str, values: dict[int, str], slow: Slow) -> Sym
             Evidence("value", "value", value),
             Evidence("busbw_gb_per_s", "bus bandwidth, median", speed.busbw_gb_per_s),
             Evidence("of_reference_pct", "of the known bandwidth", slow.reached_pct, slow.level),
+            Evidence("reference", "which is", slow.reference),
             Evidence("num_collectives", "measured", speed.number, "min_num_collectives"),
         ),
         advice=(

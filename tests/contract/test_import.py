@@ -38,3 +38,26 @@ def test_a_report_loads_neither_pandas_nor_a_plotting_library(recordings, argume
     loaded = modules_after(f"from diagnose.cli import execute; assert execute({line!r}) == 0")
     assert loaded & {"pandas", "torch", "plotly", "dash", "dashboard"} == set()
     assert "numpy" in loaded
+
+
+@pytest.mark.parametrize("form", ["text", "json"])
+def test_a_small_question_loads_only_the_analyses_that_it_needs(recordings, form):
+    line = ["overlap", str(recordings / "healthy"), "--format", form]
+    loaded = modules_after(f"from diagnose.cli import execute; assert execute({line!r}) == 0")
+    assert "diagnose.timeline" in loaded
+    others = ("diagnose.replay", "diagnose.contention", "diagnose.rules", "diagnose.telemetry")
+    assert not [name for name in loaded if name.startswith(others)]
+    verbs = {name for name in loaded if name.startswith("diagnose.cli.") and "._" not in name}
+    assert verbs == {"diagnose.cli.overlap"}
+
+
+def test_numpy_starts_one_thread_and_the_environment_stays_as_it_was(recordings):
+    line = ["overlap", str(recordings / "healthy")]
+    loaded = modules_after(
+        "import os, threading\n"
+        "from diagnose.cli import execute\n"
+        f"assert execute({line!r}) == 0\n"
+        "assert 'OPENBLAS_NUM_THREADS' not in os.environ\n"
+        "assert len(os.listdir('/proc/self/task')) == threading.active_count(), 'more threads'"
+    )
+    assert "numpy" in loaded

@@ -53,6 +53,8 @@ def test_every_contract_is_kept(root: Path) -> None:
         ("torch", "diagnose/trace.py", "import torch"),
         ("nvml", "diagnose/trace.py", "import pynvml"),
         ("hta", "diagnose/trace.py", "import hta"),
+        ("mcp", "diagnose/cli/mcp.py", "import mcp.server"),
+        ("layers", "diagnose/assistant/tools.py", "import diagnose.cli.report"),
         ("dash", "diagnose/trace.py", "import dash"),
         ("plotly", "diagnose/trace.py", "def late():\n    import plotly"),
         ("verbs", "diagnose/cli/info.py", "import diagnose.cli.report"),
@@ -74,6 +76,7 @@ def test_breaking_a_contract_is_noticed(copy: Path, contract: str, module: str, 
         ("nvml", "diagnose/telemetry/nvml.py", "import pynvml"),
         ("plotly", "diagnose/figures/bars.py", "import plotly.graph_objects"),
         ("hta", "diagnose/readers/hta.py", "import hta.common"),
+        ("mcp", "diagnose/assistant/server.py", "import mcp.server.stdio"),
     ],
 )
 def test_the_one_place_that_may(copy: Path, contract: str, module: str, line: str) -> None:

@@ -15,8 +15,8 @@ import pytest
 from diagnose import __version__, engine
 from diagnose.findings import Diagnosis
 from diagnose.reporters import Page, _info, _overlap
-from diagnose.reporters._plain import width_of
 from diagnose.trace import Trace
+from diagnose.wording.plain import width_of
 from tests.text import jobs
 
 EXPECTED = Path(__file__).parent / "expected"

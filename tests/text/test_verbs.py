@@ -12,8 +12,8 @@ import pytest
 from diagnose import engine
 from diagnose.findings import Diagnosis
 from diagnose.reporters import Page, _comparison, _path, _ranks, _replay, _stalls
-from diagnose.reporters._plain import width_of
 from diagnose.trace import Trace
+from diagnose.wording.plain import width_of
 from tests.text import jobs
 
 EXPECTED = Path(__file__).parent / "verbs"

@@ -22,7 +22,7 @@ from diagnose.contention._tables import Effect, Verdict
 from diagnose.reporters import Page
 from diagnose.reporters._contention import write
 from diagnose.reporters._costs import cost_sentences
-from diagnose.reporters._plain import width_of
+from diagnose.wording.plain import width_of
 from tests.builder import TraceBuilder, build_trace
 from tests.contention_lines import Line
 from tests.text import jobs

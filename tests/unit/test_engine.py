@@ -66,7 +66,20 @@ def test_two_analyses_of_one_name_are_refused(monkeypatch):
     monkeypatch.setattr(engine, "discover", lambda *_: {"twin": twin})
     engine.analyzers.cache_clear()
     with pytest.raises(ExtensionError, match=r"'overlap'.*twin"):
-        engine.analyzers()
+        dict(engine.analyzers())
+
+
+def test_an_analysis_is_found_by_its_name_alone():
+    engine.analyzers.cache_clear()
+    known = engine.analyzers()
+    # In a layer of its own, in a file of its name, in a file of another name.
+    for name in ("overlap", "stalls", "stall_causes"):
+        assert known[name].name == name
+        assert name in known
+    assert dict(known)["overlap"] is known["overlap"]
+    assert "unheard_of" not in known
+    with pytest.raises(KeyError, match="unheard_of"):
+        known["unheard_of"]
 
 
 def test_every_request_of_the_report_is_an_analysis_with_these_options():

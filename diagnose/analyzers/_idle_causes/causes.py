@@ -19,6 +19,10 @@ COPY_SWITCH_NS = 20_000
 ABSENT_NS = 1_000_000
 """A host that was away this long before a step is late on its own, even after a synchronisation."""
 
+TAKEN_BYTES = 1 << 20
+"""Copied to the host since the last kernel, from which on a host that is away before a step is
+taken to work on what it was given (a checkpoint), not to wait for input; a loss is smaller."""
+
 
 class Cause(IntEnum):
     """Why a GPU neither computed nor communicated."""
@@ -98,3 +102,21 @@ def copy_causes(trace: Trace) -> npt.NDArray[np.int8]:
         cause[up & named("pinned")] = Cause.COPY_HTOD_PINNED
         cause[ops["kind"] == Kind.MEMSET] = Cause.FILL
     return cause
+
+
+def taken_bytes(trace: Trace, causes: npt.NDArray[np.int8]) -> npt.NDArray[np.int64]:
+    """Bytes copied to the host since the last kernel of the GPU, up to each operation's end.
+
+    ``causes`` are ``copy_causes``. int64, shape (gpu_ops,); copies of unknown size count as 0.
+    """
+    ops = trace.gpu_ops
+    to_host = (ops["kind"] == Kind.MEMCPY) & (causes == Cause.COPY_DTOH) & ops.known("bytes")
+    total = np.cumsum(np.where(to_host, ops["bytes"], 0), dtype=np.int64)
+    before = np.zeros(len(ops), np.int64)
+    for gpu in trace.gpus:
+        mine = trace.on(gpu)
+        kernel = ops["kind"][mine] == Kind.KERNEL
+        begun = int(total[mine.start - 1]) if mine.start else 0
+        since = np.maximum.accumulate(np.where(kernel, total[mine], begun))
+        before[mine] = since
+    return total - before

@@ -28,9 +28,11 @@ from diagnose.analyzers._idle_causes.causes import (
     COPY_SWITCH_NS,
     LAUNCH_LATENCY_NS,
     SWITCH_NS,
+    TAKEN_BYTES,
     Cause,
     Confidence,
     copy_causes,
+    taken_bytes,
 )
 from diagnose.analyzers._idle_causes.free_time import FreeTime
 from diagnose.analyzers._idle_causes.host_threads import HostState, ThreadTimeline
@@ -119,6 +121,7 @@ class Classifier:
     def __init__(self, trace: Trace, threads: dict[tuple[int, int], ThreadTimeline]) -> None:
         self._trace, self._threads = trace, threads
         self._copy = copy_causes(trace)
+        self._taken = taken_bytes(trace, self._copy)
         self._first_of_launch = _first_of_launch(trace)
         self._first_of_step = _first_of_step(trace)
         self._before = _launch_before(trace)
@@ -223,6 +226,7 @@ class Classifier:
         ordinary = np.isin(cause, (Cause.PYTHON, Cause.HOST_OP, Cause.HOST_SYNC))
         missing = first & (state == HostState.ABSENT) & (2 * absent > length)
         missing &= ~waiting | (absent >= ABSENT_NS)
+        missing &= self._taken[free.last_row[at]] < TAKEN_BYTES
         synced = waiting & ordinary & ~missing
         cause[synced] = Cause.HOST_SYNC
         cause[missing] = Cause.DATA_LOADING

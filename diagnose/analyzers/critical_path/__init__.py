@@ -24,7 +24,7 @@ from diagnose.analyzers.critical_path.cost import (
 from diagnose.analyzers.critical_path.edges import Edge
 from diagnose.analyzers.critical_path.graph import DependencyGraph, build
 from diagnose.analyzers.critical_path.peers import find_peers
-from diagnose.analyzers.critical_path.search import PathClass, PathFinder, Segment
+from diagnose.analyzers.critical_path.search import PathClass, PathFinder
 from diagnose.analyzers.critical_path.slack import slack
 from diagnose.analyzers.critical_path.spans import limits, spans
 from diagnose.analyzers.critical_path.summary import PATH_CLASSES, PATH_OPS, classes_of, ops_of
@@ -108,9 +108,10 @@ def path_table(trace: Trace, graph: DependencyGraph, across_ranks: bool = True) 
             shift = int(graph.end_ns[last]) - end
             path = finder.walk(last, begin + shift)
             owner = np.array([[gpu.source, gpu.device, step, shift]], np.int64)
-            table = np.array(path, np.int64).reshape(-1, len(Segment._fields))
-            parts.append(np.hstack([np.repeat(owner, len(path), axis=0), table]))
-    return Table(CRITICAL_PATH, _columns(graph, np.concatenate(parts)), trace.strings)
+            parts.append(np.hstack([np.repeat(owner, len(path), axis=0), path]))
+    whole = np.concatenate(parts)
+    parts.clear()  # of a long step, tens of megabytes
+    return Table(CRITICAL_PATH, _columns(graph, whole), trace.strings)
 
 
 def _columns(graph: DependencyGraph, table: npt.NDArray[np.int64]) -> dict[str, npt.NDArray[Any]]:

@@ -12,6 +12,8 @@ rank arrives nothing moves, on any rank.
 
 from __future__ import annotations
 
+from array import array
+
 import numpy as np
 import numpy.typing as npt
 
@@ -45,28 +47,35 @@ def slack(graph: DependencyGraph, limit_ns: Array) -> Array:
     order = np.empty(nodes, np.int64)
     order[graph.place] = np.arange(nodes)
     by_source = np.argsort(graph.from_node, kind="stable")
-    first = np.searchsorted(graph.from_node[by_source], np.arange(nodes + 1)).tolist()
-    targets = graph.to_node[by_source].tolist()
-    margins_list = margins(graph)[by_source].tolist()
+    first = _plain(np.searchsorted(graph.from_node[by_source], np.arange(nodes + 1)))
+    targets = _plain(graph.to_node[by_source])
+    margin = _plain(margins(graph)[by_source])
 
     far = int(np.iinfo(np.int64).max) // 4
     own_limit = np.full(nodes, far, np.int64)
     own_limit[: graph.num_ops] = np.maximum(limit_ns - graph.end_ns[: graph.num_ops], 0)
-    at_end, at_begin = own_limit.tolist(), [far] * nodes
-    match = np.concatenate([graph.match, np.full(nodes - graph.num_ops, -1, np.int64)]).tolist()
+    at_end, at_begin = _plain(own_limit), array("q", [far]) * nodes
+    match = _plain(np.concatenate([graph.match, np.full(nodes - graph.num_ops, -1, np.int64)]))
     transfer_limit = [far] * (int(graph.match.max(initial=-1)) + 1)
     early = np.zeros(nodes, np.int64)
     early[: graph.num_ops] = graph.join_ns - graph.start_ns[: graph.num_ops]
-    early_list = early.tolist()
-    for node in order[used[order]][::-1].tolist():
+    early_by = _plain(early)
+    for node in _plain(order[used[order]][::-1]):
         best = at_end[node]
         for index in range(first[node], first[node + 1]):
             target = targets[index]
             group = match[target]
-            begin = at_begin[target] if group < 0 else transfer_limit[group] + early_list[target]
-            best = min(best, margins_list[index] + begin)
+            begin = at_begin[target] if group < 0 else transfer_limit[group] + early_by[target]
+            begin += margin[index]
+            if begin < best:  # `min` costs a third of the loop
+                best = begin
         at_end[node] = at_begin[node] = best
         group = match[node]
         if group >= 0 and best < transfer_limit[group]:
             transfer_limit[group] = best
-    return np.array(at_end[: graph.num_ops], np.int64)
+    return np.array(at_end, np.int64)[: graph.num_ops]
+
+
+def _plain(values: Array) -> array[int]:
+    """The same as Python's own array: as quick as a list one by one, a fifth of its memory."""
+    return array("q", np.ascontiguousarray(values, np.int64).tobytes())

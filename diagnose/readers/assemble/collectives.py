@@ -27,7 +27,7 @@ from diagnose.trace import Note
 
 _ORIGINS = ("kernel", "record_param_comms", "name")
 _COPIED = (
-    ("name", "dtype", "group", "group_ranks"),
+    ("name", "dtype", "group", "group_ranks", "in_addresses", "out_addresses"),
     (
         "in_elements",
         "out_elements",

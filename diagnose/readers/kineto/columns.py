@@ -363,6 +363,10 @@ class ColumnBuilder:
                 "sequence": self._identifiers([a.collective_sequence for a in args]),
                 "source_rank": self._identifiers([a.source_rank for a in args]),
                 "destination_rank": self._identifiers([a.destination_rank for a in args]),
+                "in_addresses": self._texts_of(self._lists, [bytes(a.in_addresses) for a in args]),
+                "out_addresses": self._texts_of(
+                    self._lists, [bytes(a.out_addresses) for a in args]
+                ),
             },
         )
 

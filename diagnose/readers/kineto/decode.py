@@ -47,6 +47,8 @@ class Args(msgspec.Struct, gc=False):
     collective_sequence: int = field(name="Seq", default=NULL)
     source_rank: int = field(name="Src Rank", default=NULL)
     destination_rank: int = field(name="Dst Rank", default=NULL)
+    in_addresses: Raw = field(name="Input Tensors start", default=ABSENT)
+    out_addresses: Raw = field(name="Output Tensors start", default=ABSENT)
     bytes: int = NULL
     from_device: int = field(name="fromDevice", default=NULL)
     in_device: int = field(name="inDevice", default=NULL)

@@ -10,7 +10,12 @@ from enum import Enum
 
 import numpy as np
 
-from diagnose.analyzers._idle_causes.causes import ABSENT_NS
+from diagnose.analyzers._idle_causes.causes import (
+    ABSENT_NS,
+    TAKEN_BYTES,
+    copy_causes,
+    taken_bytes,
+)
 from diagnose.analyzers._idle_causes.host_threads import DATA_LOADING, GARBAGE
 from diagnose.intervals import covered_length, union
 from diagnose.replay.model import Array, Kind, Mask, Model
@@ -104,7 +109,8 @@ def absent(model: Model) -> Array:
     """Before the first call of each step: how long its thread ran nothing, if 1 ms or more.
 
     No operator and no call: asleep, or in code that records nothing. Pieces under
-    1 ms do not count. ns, shape (calls,), 0 for other calls.
+    1 ms do not count, nor does the time after 1 MiB or more was copied to the host: the
+    thread then works on that. ns, shape (calls,), 0 for other calls.
     """
     ops, calls, launches = model.trace.host_ops, model.calls, model.trace.launches
     taken = np.zeros(calls.row.size, np.int64)
@@ -113,6 +119,7 @@ def absent(model: Model) -> Array:
     idle = model.trace.strings.where(_OPEN.__contains__)
     rows = np.flatnonzero(~idle[ops["category"]]) if len(ops) else np.zeros(0, np.int64)
     keys = _thread_keys(model, launches)
+    taken_before = _taken_by_launch(model)
     for on_thread, own in by_thread(model, rows):
         called = np.flatnonzero(keys == keys[calls.row[on_thread[0]]])
         low, high = union(
@@ -120,12 +127,25 @@ def absent(model: Model) -> Array:
             np.concatenate([ops["end_ns"][own], launches["end_ns"][called]]),
         )
         for call in on_thread[first[on_thread]].tolist():
+            before = called[launches["end_ns"][called] <= begin[call]]
+            before = before[taken_before[before] >= 0]
+            if before.size and taken_before[before[-1]] >= TAKEN_BYTES:
+                continue
             inside = (high > begin[call]) & (low < end[call])
             edges = np.concatenate(([begin[call]], high[inside]))
             following = np.concatenate((low[inside], [end[call]]))
             pieces = following - edges
             taken[call] = pieces[pieces >= ABSENT_NS].sum()
     return taken
+
+
+def _taken_by_launch(model: Model) -> Array:
+    """``taken_bytes`` of what each call launched; -1: it launched nothing. Shape (launches,)."""
+    trace = model.trace
+    found = np.full(len(trace.launches), -1, np.int64)
+    rows = np.flatnonzero(trace.gpu_ops.known("launch_row"))
+    found[trace.gpu_ops["launch_row"][rows]] = taken_bytes(trace, copy_causes(trace))[rows]
+    return found
 
 
 def first_of_steps(model: Model) -> Mask:

@@ -47,6 +47,7 @@ def _trace(*ops: tuple[Any, ...]) -> Trace:
         meta = dict.fromkeys(known, NULL) | {"name": code(collective), "dtype": NO_ROW}
         meta |= {"gpu_op_row": row, "collective": code(collective), "origin": 0}
         meta |= {"group": code(group), "group_ranks": NO_ROW}
+        meta |= {"in_addresses": NO_ROW, "out_addresses": NO_ROW}
         meta |= {"bytes": NULL if size is None else size}
         meta |= {"group_size": NULL if ranks is None else ranks, "sequence": row}
         for name, value in meta.items():

@@ -80,6 +80,28 @@ class TestLateLaunch:
         builder.step(1, -60, 150).step(2, 90, 400)
         assert only(build_trace(builder)) == (310, "DATA_LOADING", "MEDIUM")
 
+    def test_what_was_copied_out_is_worked_on_before_a_step(self) -> None:
+        """The thread is away from 102 to 5000: 1 MiB is a checkpoint, a loss is not."""
+        for num_bytes, cause in ((1 << 20, "PYTHON"), (4, "DATA_LOADING")):
+            builder = late(5000)
+            builder.copy("DtoH", 100, 2, launch=-40, bytes=num_bytes)
+            builder.step(1, -60, 150).step(2, 120, 5000)
+            table = stalls(build_trace(builder))
+            assert isinstance(table, Table)
+            causes = {
+                length: Cause(cause).name
+                for length, cause in zip(table["length_ns"], table["cause"], strict=True)
+            }
+            assert causes[5_010_000 - 102_000] == cause
+
+    def test_what_was_copied_out_before_other_kernels_does_not_count(self) -> None:
+        builder = late(5000)
+        builder.copy("DtoH", -30, 2, launch=-45, bytes=1 << 24)
+        builder.step(1, -60, 150).step(2, 120, 5000)
+        assert [cause for length, cause in found(build_trace(builder)) if length == 4910] == [
+            "DATA_LOADING"
+        ]
+
     def test_absent_in_the_middle_of_a_step_is_python(self) -> None:
         builder = late()
         builder.step(1, -60, 550)

@@ -38,6 +38,7 @@ def test_the_verbs():
     reading = ["compare", "contention", "critical-path", "info", "overlap", "power", "ranks"]
     reading += ["report", "stalls", "whatif"]
     reading += ["explain", "rules"]
+    reading += ["dashboard", "mcp"]
     recording = ["attach", "merge", "power-sweep", "run"]
     assert sorted(reading + recording) == VERBS
 
@@ -280,6 +281,25 @@ def test_a_damaged_rank_does_not_stop_the_others(trace_file, tmp_path, capsys):
     assert [gpu["rank"] for gpu in document["gpus"]] == [0]
     assert any(n["severity"] == "error" and broken.name in n["sentence"] for n in document["notes"])
     assert document["quality"]["verdict"] == "usable with care"
+
+
+def test_fast_reads_no_operators_and_lists_what_it_does_not_check(trace_file, capsys):
+    assert cli.execute(["report", trace_file, "--fast", "--format", "json"]) == 0
+    fast = json.loads(capsys.readouterr().out)
+    assert cli.execute(["report", trace_file, "--format", "json"]) == 0
+    whole = json.loads(capsys.readouterr().out)
+    assert fast["gpus"] == whole["gpus"]
+    reasons = {row["rule"]: row for row in fast["not_checked"]}
+    for rule in ("host-sync", "compute-slowed-by-overlap"):
+        assert "operators" in reasons[rule]["because"] or "shapes" in reasons[rule]["because"]
+        assert "--fast" in reasons[rule]["remedy"]
+    whole_reasons = {row["rule"]: row for row in whole["not_checked"]}
+    assert "--fast" not in str(whole_reasons.get("host-sync"))
+
+
+def test_fast_and_only_exclude_each_other(trace_file, capsys):
+    assert cli.execute(["report", trace_file, "--fast", "--only", "gpu"]) == 2
+    assert "leave one of them out" in capsys.readouterr().err
 
 
 def test_only_gpu_says_why_there_are_no_steps(trace_file, capsys):

@@ -71,6 +71,11 @@ def test_a_baseline_accepts_what_is_there(job, tmp_path, capsys):
     text = capsys.readouterr().out
     assert "Accepted by the baseline: " in text
     assert "straggler-rank@rank 2" in text
+    assert "nothing that was found here" not in text
+    assert report(job, "--select", "straggler-rank", "--baseline", baseline) == 0
+    others = len(keys) - 1
+    said = "1 entry of it matches" if others == 1 else f"{others} entries of it match"
+    assert f"{said} nothing that was found here" in " ".join(capsys.readouterr().out.split())
     # Written again, it still holds what it accepted.
     again = str(tmp_path / "again.json")
     assert report(job, *select, "--baseline", baseline, "--write-baseline", again) == 0
@@ -103,6 +108,22 @@ def test_a_baseline_never_replaces_an_input(job, capsys):
     assert "would replace it" in capsys.readouterr().err
 
 
+def test_a_baseline_that_cannot_be_written_is_told_with_its_option(job, tmp_path, capsys):
+    assert report(job, "--write-baseline", str(tmp_path / "missing" / "b.json")) == 2
+    assert "give --write-baseline a file in a folder that exists" in capsys.readouterr().err
+
+
+def test_rules_that_the_settings_ignore_are_named(job, tmp_path, capsys):
+    config = tmp_path / "mine.toml"
+    config.write_text('ignore = ["work-imbalance"]\n')
+    assert report(job, "--config", str(config)) == 0
+    text = capsys.readouterr().out
+    assert "Left out by choice: work-imbalance." in text
+    assert f"Settings from {config}" in re.sub(r"\s+", " ", text)
+    assert report(job, "--config", str(config), "--select", "host-sync") == 0
+    assert "Settings from" not in capsys.readouterr().out
+
+
 def test_config_changes_thresholds_and_the_report_says_so(job, tmp_path, capsys):
     config = tmp_path / "mine.toml"
     config.write_text("[rules.straggler-rank]\nmin_lost_pct = 45\n")
@@ -110,7 +131,7 @@ def test_config_changes_thresholds_and_the_report_says_so(job, tmp_path, capsys)
     assert report(job, *select, "--config", str(config)) == 0
     text = capsys.readouterr().out
     assert "holds the others up in" not in text.split("Across ranks")[0]
-    assert f"Thresholds from {config}" in text
+    assert f"Settings from {config}" in text
     (tmp_path / "diagnose.toml").write_text("[rules.straggler-rank]\nmin_lost_pct = 30\n")
     assert report(job, *select, "--format", "json") == 0
     document = json.loads(capsys.readouterr().out)
@@ -184,6 +205,7 @@ def test_whatever_is_pointed_to_can_be_explained(capsys):
     ("topic", "said"),
     [
         ("folklore", "Set CUDA_DEVICE_MAX_CONNECTIONS=8."),
+        ("variables", "NCCL_MAX_NCHANNELS"),
         ("HSA_OVERSUBSCRIPTION", "not found (no effect)"),
         ("cuda_device_max_connections", "documented, default 8"),
         ("NCCL_MAX_NCHANNELS", "deprecated"),
@@ -196,7 +218,12 @@ def test_explain_knows_folklore_and_variables(topic, said, capsys):
 
 @pytest.mark.parametrize(
     ("topic", "hint"),
-    [("hostsync", "host-sync"), ("NCCL_ALGOS", "NCCL_ALGO"), ("xyzzy", "diagnose rules")],
+    [
+        ("hostsync", "host-sync"),
+        ("NCCL_ALGOS", "NCCL_ALGO"),
+        ("xyzzy", "diagnose rules"),
+        ("XYZZY_1", "diagnose explain variables"),
+    ],
 )
 def test_explain_says_what_it_may_have_been(topic, hint, capsys):
     assert cli.execute(["explain", topic]) == 2

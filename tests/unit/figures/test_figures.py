@@ -15,8 +15,8 @@ from diagnose.figures import (
     staircase,
     step_time,
 )
-from diagnose.figures.palette import DARK, LIGHT
-from diagnose.figures.style import Unit
+from diagnose.plotting.palette import DARK, LIGHT
+from diagnose.plotting.style import Unit
 from diagnose.schema import NULL
 from diagnose.trace import Strings, Table
 from tests.report_tables import stairs
@@ -145,6 +145,6 @@ def test_every_color_of_a_figure_is_one_of_the_palette():
     text = step_time.draw(table("step_shares"), LABELS, US).to_json()
     from re import findall
 
-    from diagnose.figures.palette import properties
+    from diagnose.plotting.palette import properties
 
     assert set(findall("#[0-9a-f]{6}", text)) <= set(properties(LIGHT).values())

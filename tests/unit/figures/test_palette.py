@@ -7,7 +7,7 @@ import itertools
 import numpy as np
 import pytest
 
-from diagnose.figures.palette import DARK, LIGHT, STATE_FIELDS, properties, recoloring
+from diagnose.plotting.palette import DARK, LIGHT, STATE_FIELDS, properties, recoloring
 
 # Machado, Oliveira and Fernandes 2009, severity 1.0; on linear RGB.
 PROTANOPIA = [

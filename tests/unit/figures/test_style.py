@@ -8,7 +8,7 @@ import sys
 
 import pytest
 
-from diagnose.figures.style import Unit, inert, row_axis, short, two_lines
+from diagnose.plotting.style import Unit, inert, row_axis, short, two_lines
 
 
 @pytest.mark.parametrize(
@@ -50,7 +50,6 @@ def test_equal_labels_stay_rows_of_their_own():
 
 
 def test_the_package_is_imported_without_plotly():
-    code = (
-        "import sys, diagnose.figures, diagnose.figures.palette; assert 'plotly' not in sys.modules"
-    )
+    modules = "diagnose.figures, diagnose.plotting.palette, diagnose.plotting.definition"
+    code = f"import sys, {modules}; assert 'plotly' not in sys.modules"
     subprocess.run([sys.executable, "-c", code], check=True, timeout=60)

@@ -13,7 +13,8 @@ from diagnose.schema import Detail
 
 PREFIXES = ("record_param_comms", "symm_mem::")
 _NAMES = "process name launch_shape thread category shapes sync_kind dtype group group_ranks"
-TEXT_COLUMNS = frozenset(_NAMES.split())
+_ADDRESSES = ("in_addresses", "out_addresses")
+TEXT_COLUMNS = frozenset((*_NAMES.split(), *_ADDRESSES))
 
 
 def literal(text: str) -> str:

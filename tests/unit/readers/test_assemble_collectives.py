@@ -14,7 +14,7 @@ ALL_REDUCE = "ncclDevKernel_AllReduce_Sum_bf16_RING_LL(ncclDevKernelArgsStorage<
 
 def rows(trace: Trace) -> list[dict[str, Any]]:
     table = trace.collectives
-    texts = ("name", "collective", "dtype", "group", "group_ranks", "origin")
+    texts = {column.name for column in table.schema.columns if column.text}
     columns = {
         name: table.texts(name)
         if name in texts
@@ -43,6 +43,8 @@ def test_metadata_of_the_kernel_itself() -> None:
         "group_ranks": "[0, 1]",
         "sequence": None,
         "peer": None,
+        "in_addresses": None,
+        "out_addresses": None,
         "origin": "kernel",
     }
 

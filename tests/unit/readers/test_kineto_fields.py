@@ -109,6 +109,8 @@ def test_a_collective_on_the_gpu_and_on_the_host() -> None:
         "Seq": 5,
         "Src Rank": 1,
         "Dst Rank": 0,
+        "Input Tensors start": "[[4096, 8192]]",
+        "Output Tensors start": "[[12288]]",
     }
     host = operator(1, "record_param_comms") | {"args": args}
     plain = kernel(2)
@@ -126,6 +128,8 @@ def test_a_collective_on_the_gpu_and_on_the_host() -> None:
         "sequence": [5, 5],
         "source_rank": [1, 1],
         "destination_rank": [0, 0],
+        "in_addresses": ["[[4096, 8192]]"] * 2,
+        "out_addresses": ["[[12288]]"] * 2,
     } | {"order": sorted(table(raw, "collectives")["order"])}
     on_gpu = dict(zip(raw.collectives["order"].tolist(), raw.collectives["on_gpu"], strict=True))
     assert on_gpu == {1: True, 2: False}

@@ -54,13 +54,13 @@ def _file(tmp_path: Path, text: str) -> Path:
 
 def test_new_table(tmp_path: Path) -> None:
     assert read(_file(tmp_path, NEW)) == (
-        ReferencePoint("all_gather", 1048576, 0.25, 2),
-        ReferencePoint("all_gather", 2097152, 0.48, 2),
+        ReferencePoint("all_gather", 1048576, 0.25, 2, 1),
+        ReferencePoint("all_gather", 2097152, 0.48, 2, 1),
     )
 
 
 def test_old_table_named_by_its_command_line(tmp_path: Path) -> None:
-    assert read(_file(tmp_path, OLD)) == (ReferencePoint("all_reduce", 33554432, 2.54, 4),)
+    assert read(_file(tmp_path, OLD)) == (ReferencePoint("all_reduce", 33554432, 2.54, 4, 1),)
 
 
 def test_several_tables(tmp_path: Path) -> None:
@@ -70,6 +70,13 @@ def test_several_tables(tmp_path: Path) -> None:
         ("all_gather", 2),
         ("all_reduce", 4),
     ]
+
+
+def test_machines_are_counted_where_each_rank_names_its_own(tmp_path: Path) -> None:
+    two = NEW.replace("2989376 on        lab", "2989376 on     lab-2")
+    assert {p.num_hosts for p in read(_file(tmp_path, two))} == {2}
+    unsaid = NEW.replace("2989376 on        lab device", "2989376")
+    assert {(p.num_ranks, p.num_hosts) for p in read(_file(tmp_path, unsaid))} == {(2, None)}
 
 
 def test_without_redop_root_or_hash_behind_a_launcher(tmp_path: Path) -> None:

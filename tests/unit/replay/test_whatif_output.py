@@ -16,9 +16,9 @@ from diagnose.replay.search import Stair
 from diagnose.replay.tables import REPLAY, STAIRCASE, row_of
 from diagnose.reporters import Page
 from diagnose.reporters._document import document
-from diagnose.reporters._plain import width_of
 from diagnose.reporters._replay import write
-from diagnose.reporters._replay_sentences import fit_sentence, report_sentences
+from diagnose.wording.plain import width_of
+from diagnose.wording.replay import fit_sentence, report_sentences
 from tests.text import jobs
 
 MS = 1e6
@@ -199,10 +199,11 @@ class TestReport:
     def test_where_nothing_saves_enough_it_is_one_sentence(self):
         [said] = report_sentences(stairs(stair(1, 27, 1, "x", True)))
         assert said.endswith(
-            "No single change can be counted on to save 1 % of the step. Bound, all x: 27.00 ms."
+            "No single replayed change can be counted on to save 1 % of the step. "
+            "Bound, all x: 27.00 ms."
         )
         [said] = report_sentences(stairs())
-        assert said.endswith("No single change can be counted on to save 1 % of the step.")
+        assert said.endswith("No single replayed change can be counted on to save 1 % of the step.")
 
     def test_both_formats_show_it_and_without_it_the_reason(self):
         content = document(stairs(stair(1, 14, 14, "first")), unicode=True)

@@ -20,7 +20,7 @@ from diagnose.findings import (
 from diagnose.reporters._findings import closing_lines, finding_lines, summary_lines
 from diagnose.reporters._findings_markdown import code, markdown
 from diagnose.reporters._findings_text import styled
-from diagnose.reporters.markdown import escaped
+from diagnose.reporters.markdown import _gains, escaped
 from tests.builder import TraceBuilder, build_trace
 
 FOUND = Finding(
@@ -112,6 +112,7 @@ def test_rules_without_an_answer_are_grouped(trace):
         failed=(NotChecked("d", "d", "KeyError: 1", "report it"),),
         clean=("e",),
         not_applicable=("f", "g"),
+        left_out=("h", "i"),
         settings="diagnose.toml",
     )
     assert lines == [
@@ -119,7 +120,8 @@ def test_rules_without_an_answer_are_grouped(trace):
         "Not checked: one rank was given: c.",
         "Failed: d: KeyError: 1; report it.",
         "1 rule found nothing; 2 rules do not apply to this job (`diagnose rules` lists all).",
-        "Thresholds from diagnose.toml.",
+        "Left out by choice: h, i.",
+        "Settings from diagnose.toml.",
     ]
 
 
@@ -159,3 +161,29 @@ def test_markdown_is_escaped_and_code_stays_code(trace):
     assert "1. Find it." in said
     assert code("a`b") == "``a`b``"
     assert code("`a") == "`` `a ``"
+
+
+def test_our_own_commands_are_code_in_markdown_and_nothing_else_is():
+    assert escaped("see `diagnose info`, not `rm`") == "see `diagnose info`, not \\`rm\\`"
+    assert escaped("\\`diagnose a|b`") == "\\\\\\`diagnose a\\|b\\`"
+
+
+def test_a_pointer_to_the_page_stands_within_the_step(trace):
+    brief = replace(FOUND, severity="info")
+    lines = list(
+        markdown(finding_lines(Diagnosis(trace, findings=(brief,)), unicode=True), escaped)
+    )
+    at = lines.index("   More, and when not to: `diagnose explain host-sync`")
+    assert lines[at - 1] == ""
+    assert lines[at - 2] == "   `set_sync_debug_mode('warn')`"
+
+
+def test_what_follows_numbered_stairs_is_no_part_of_the_last():
+    assert list(_gains(["A step.", "1. one: 3 ms", "2. two: 2 ms", "Bound: 1 ms."])) == [
+        "A step.  ",
+        "",
+        "1. one: 3 ms  ",
+        "2. two: 2 ms  ",
+        "",
+        "Bound: 1 ms.  ",
+    ]

@@ -10,7 +10,7 @@ from html.parser import HTMLParser
 
 import pytest
 
-from diagnose.figures.palette import DARK, LIGHT
+from diagnose.plotting.palette import DARK, LIGHT
 from diagnose.reporters._html_page import ASSETS, asset, page, policy, themes
 from diagnose.reporters._html_text import Html
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from diagnose.reporters._places import telling_apart
-from diagnose.reporters._plain import shorten_middle
+from diagnose.wording.plain import shorten_middle
 
 
 @pytest.mark.parametrize(

@@ -29,6 +29,8 @@ def test_fires_for_slower_kernels():
     assert round(evidence["cost_pct"], 6) == 20
     assert evidence["coverage_pct"] == 100
     assert evidence["kernel"] == "gemm"
+    # 150 us for 100 are 1.5 times as long, not 1.5 times slower.
+    assert "takes 1.50 times as long beside communication as alone" in finding.sentence
 
 
 def test_silent_where_nothing_is_slower():

@@ -15,7 +15,7 @@ from diagnose.rules._facts import Facts
 from diagnose.rules._folding import Judged, arranged
 from diagnose.rules._gain import gain_of, severity_of
 from diagnose.rules._judge import Judging, judge
-from diagnose.trace import Gpu, Trace
+from diagnose.trace import Gpu, Note, Trace
 from tests.builder import TraceBuilder, build_trace
 
 ZERO, ONE = Gpu(0, 0, 0), Gpu(1, 0, 1)
@@ -161,15 +161,31 @@ def test_without_gpu_work_nothing_is_judged():
     assert checked.headline is None
 
 
+def test_a_file_that_was_cut_off_is_not_blamed_on_the_process():
+    whole = build_trace(TraceBuilder(rank=0).step(1, 0, 5))
+    cut = replace(whole, notes=(Note("truncated", "warning", "cut off"),))
+    _, checked = outcome(cut, rule_named("any", lambda f, t: 1 / 0))
+    assert checked.not_checked[0].because == (
+        "what is left of a file that was cut off holds no GPU work"
+    )
+    assert checked.not_checked[0].remedy == "copy or record the whole file"
+
+
 def test_selection_ignoring_and_the_baseline(trace):
     rules = [
         rule_named(name, lambda f, t: (Symptom(sentence="s"),)) for name in ("one", "two", "three")
     ]
-    assert [f.rule for f in outcome(trace, *rules, select=("two",))[0]] == ["two"]
+    findings, checked = outcome(trace, *rules, select=("two",))
+    assert [f.rule for f in findings] == ["two"]
+    assert checked.left_out == ("one", "three")
     assert [f.rule for f in outcome(trace, *rules, ignore=("two",))[0]] == ["one", "three"]
     findings, checked = outcome(trace, *rules, accepted=frozenset({"one"}))
     assert [f.rule for f in findings] == ["three", "two"]
     assert [f.rule for f in checked.accepted] == ["one"]
+    assert checked.num_unmatched == 0
+    assert (
+        outcome(trace, *rules, accepted=frozenset({"one", "of another job"}))[1].num_unmatched == 1
+    )
 
 
 def test_the_key_holds_place_and_subject_but_no_figures():

@@ -47,6 +47,7 @@ def test_a_pyproject_holds_the_same_under_its_tool(tmp_path):
         ("[rules]\nhost-sync = 3\n", "rules.host-sync is no table", "[rules.host-sync]"),
         ('ignore = "host-sync"\n', "ignore is no list of names", "ignore ="),
         ('select = ["x"]\n', "select: there is no rule 'x'", "diagnose rules"),
+        ("[tool.diagnose]\n", "'tool' is not known", "for a pyproject.toml; here write select"),
         ("thresholds = 1\n", "'thresholds' is not known", "select, ignore, rules"),
         ("= 1\n", "is not valid TOML", "diagnose rules --help"),
     ],

@@ -55,3 +55,35 @@ def test_silent_for_large_messages_few_small_ones_and_little_time():
     assert is_clean(trace_of(job(10, 1 << 24, 20)), RULE)
     assert is_clean(trace_of(job(1, 2048, 200, large=2)), RULE)
     assert is_clean(trace_of(job(5, 2048, 4)), RULE)
+
+
+def issued(number: int) -> TraceBuilder:
+    """Per step 100 us of compute, then all-reduces of 4 us that the host needs 100 us each for."""
+    builder = TraceBuilder(rank=0, world_size=2)
+    for step in range(3):
+        begin = step * STEP
+        builder.step(step, begin, STEP - 1)
+        builder.kernel("gemm", begin, 100, launch=begin + 1, thread=BACKWARD)
+        for at in range(begin + 100, begin + 100 + 100 * number, 100):
+            builder.operator("c10d::allreduce_", at, 100, thread=BACKWARD)
+            builder.collective(
+                "allreduce", at + 96, 4, launch=at + 86, elements=2048, thread=BACKWARD
+            )
+    return builder
+
+
+def test_fires_where_the_gpu_idles_while_they_are_issued():
+    finding = found(trace_of(issued(5)), RULE)
+    evidence = values(finding)
+    assert evidence["transfer_pct"] == 2
+    # Five calls of 100 us, less the 4 us in each in which the GPU reduces.
+    assert evidence["issue_idle_ns"] == 480_000
+    assert evidence["issue_idle_pct"] == 48
+    assert finding.cost.per_step_ns == 20_000 + 480_000
+
+
+def test_silent_where_the_host_is_ahead_while_it_issues_them():
+    builder = issued(5)
+    for step in range(3):
+        builder.kernel("gemm", step * STEP + 100, 899, launch=step * STEP + 1, stream=9)
+    assert is_clean(trace_of(builder), RULE)

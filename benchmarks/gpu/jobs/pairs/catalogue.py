@@ -2,7 +2,7 @@
 
 A pair is one job twice: with a behaviour that costs time (``before``) and with that
 repaired (``after``). Their builders, named as the pairs, are in `single.py`, `copies.py`,
-`data_parallel.py` and `sharded.py`.
+`host_work.py`, `data_parallel.py`, `replicas.py` and `sharded.py`.
 """
 
 from __future__ import annotations
@@ -84,6 +84,22 @@ PAIRS = (
     Pair("fsdp_no_prefetch", "fully_shard with its own prefetching, forward and backward", 2),
     Pair("wide_gradients", "bf16_compress_hook instead of float32 gradients", 2),
     Pair("low_bandwidth", "NCCL_MAX_CTAS not set", 2, environment={"NCCL_MAX_CTAS": "1"}),
+    Pair("checkpoint", "no torch.save() of model and optimizer after every fifth step",
+         steps={"before": 7, "after": 3}),
+    Pair("pinned_in_step", "page-locked memory made once instead of in each step"),
+    Pair("recompile", "one graph for all lengths of sequences instead of one for each",
+         steps={"before": 5, "after": 3}),
+    Pair("missing_sync", "the optimizer waits for the stream that averages the gradients", 2),
+    Pair("buffer_broadcast", "broadcast_buffers=False", 2),
+    Pair("fsdp_late_gathers", "fully_shard with its own prefetching, forward and backward", 2),
+    Pair("fsdp_regather", "reshard_after_forward=False", 2),
+    Pair("small_buffers", "NCCL_BUFFSIZE not set", 2, environment={"NCCL_BUFFSIZE": "65536"}),
+    Pair("one_queue", "CUDA_DEVICE_MAX_CONNECTIONS not set", 2,
+         environment={"CUDA_DEVICE_MAX_CONNECTIONS": "1"}),
+    Pair("left_variables", "variables for debugging, and of old versions, not set", 2,
+         environment={"TORCH_NCCL_NAN_CHECK": "1", "NCCL_NVLS_ENABLE": "0",
+                      "CUDA_DEVICE_MAX_CONNECTIONS": "1", "TORCH_NCCL_ENABLE_TIMING": "1",
+                      "NCCL_HIGH_PRIORITY": "1"}),
 )  # fmt: skip
 BY_NAME = {pair.name: pair for pair in PAIRS}
 
@@ -106,4 +122,12 @@ GROUPS = (
     Group("power", ("power_heavy",)),
     Group("controls", ("sync_item", "stall_hidden")),
     Group("buckets", ("giant_bucket",)),
+    Group("orders", ("missing_sync", "buffer_broadcast", "one_queue", "small_buffers")),
+    _before("one_queue"),
+    _before("small_buffers"),
+    Group("loops", ("checkpoint", "pinned_in_step")),
+    Group("units", ("fsdp_late_gathers", "fsdp_regather")),
+    _before("left_variables"),
+    Group("variables", ("left_variables",)),
+    Group("compiler", ("recompile",)),
 )

@@ -22,7 +22,15 @@ from typing import Any
 
 import torch
 
-from benchmarks.gpu.jobs.pairs import copies, data_parallel, measure, sharded, single
+from benchmarks.gpu.jobs.pairs import (
+    copies,
+    data_parallel,
+    host_work,
+    measure,
+    replicas,
+    sharded,
+    single,
+)
 from benchmarks.gpu.jobs.pairs.catalogue import BY_NAME, GROUPS, SIDES
 from benchmarks.gpu.jobs.pairs.place import Place
 from benchmarks.gpu.jobs.pairs.recording import record, record_long
@@ -30,7 +38,7 @@ from benchmarks.gpu.jobs.pairs.truth import Truth
 from benchmarks.gpu.jobs.pairs.variants import Variants
 from diagnose.agent import environment
 
-_MODULES = (single, copies, data_parallel, sharded)
+_MODULES = (single, copies, host_work, data_parallel, replicas, sharded)
 FAILED = 3
 
 

@@ -1,4 +1,4 @@
-"""The pair of two ranks that shard their parameters."""
+"""Pairs of two ranks that shard their parameters."""
 
 from __future__ import annotations
 
@@ -20,11 +20,25 @@ def fsdp_no_prefetch(place: Place, _known: Known) -> Variants:
     return Variants(Variant(before.step), Variant(after.step), after.facts)
 
 
-def _sharded(training: Training) -> Training:
+def fsdp_late_gathers(place: Place, _known: Known) -> Variants:
+    """As ``fsdp_no_prefetch``, with units so large that gathering one shows."""
+    before, after = (_sharded(gpt(place, 3, 4096, 1, 1024)) for _ in range(2))
+    _without_prefetch(before)
+    return Variants(Variant(before.step), Variant(after.step), after.facts)
+
+
+def fsdp_regather(place: Place, _known: Known) -> Variants:
+    """Few tokens: units are gathered twice, and compute less than it takes to gather the next."""
+    before = _sharded(gpt(place, 3, 4096, 1, 256))
+    after = _sharded(gpt(place, 3, 4096, 1, 256), reshard=False)
+    return Variants(Variant(before.step), Variant(after.step), after.facts)
+
+
+def _sharded(training: Training, *, reshard: bool = True) -> Training:
     mesh = init_device_mesh(training.place.device.type, (training.place.world,))
     for block in training.model.blocks:
-        fully_shard(block, mesh=mesh, reshard_after_forward=True)
-    fully_shard(training.model, mesh=mesh, reshard_after_forward=True)
+        fully_shard(block, mesh=mesh, reshard_after_forward=reshard)
+    fully_shard(training.model, mesh=mesh, reshard_after_forward=reshard)
     # The parameters are others now.
     training.optimizer = torch.optim.AdamW(training.model.parameters(), lr=1e-4, fused=True)
     return training

@@ -45,6 +45,26 @@ def test_without_spans_a_host_that_runs_nothing_is_taken_to_load() -> None:
     assert ABSENT in ready.remarks
 
 
+def test_a_host_that_was_given_much_works_on_that() -> None:
+    """1 MiB copied to the host right before it is away: a checkpoint, not input."""
+    for size, left in ((1 << 20, 3_998_000), (4, 998_000)):
+        job = Job()
+        for step in range(2):
+            t = 5_000 * step
+            first = job.call(work=3_998_000, takes=2_000, at=(t + 3_998, 2))
+            job.kernel("gemm", 900_000, by=first, at=(t + 4_050, 900))
+            job.builders[0].operator("aten::mm", t + 3_000, 950)
+            second = job.call(work=998_000, takes=2_000, at=(t + 4_998, 2))
+            job.builders[0].operator("aten::mm", t + 4_000, 990)
+            job.copy("DtoH", 1_000, size=size, by=second, at=(t + 5_000, 1))
+            job.next_step()
+        ready = DataReady()
+        if size == 4:
+            assert changed(job.model(), ready).calls.work_ns.tolist()[2] == left
+        else:
+            assert because(job.model(), ready).startswith("no data loading was recorded")
+
+
 def test_a_host_that_is_away_shortly_does_not_load() -> None:
     job = Job()
     for step in range(2):
