@@ -15,10 +15,24 @@ import shutil
 import subprocess
 import time
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 NAMES = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable", "chrome")
 _ANSWER_S = 60.0
+_TRAFFIC = ("Network.requestWillBeSent", "Network.loadingFinished", "Network.loadingFailed")
+
+
+class Box(NamedTuple):
+    """A rectangle in the window, in pixels."""
+
+    x: float
+    y: float
+    width: float
+    height: float
+
+    def at(self, across: float, down: float) -> tuple[float, float]:
+        """The place at a share of its width and height."""
+        return self.x + across * self.width, self.y + down * self.height
 
 
 def find() -> str | None:
@@ -147,6 +161,102 @@ class Chromium:
                 return
             time.sleep(0.05)
         raise RuntimeError(f"never true: {condition}; {self.problems()}")
+
+    def settle(self, quiet_s: float = 0.25, seconds: float = 60.0) -> None:
+        """Until the page has asked for nothing and waited for nothing for a while.
+
+        RuntimeError if it never rests. Answers are counted against requests, so a slow
+        server is waited for; what a page draws afterwards is for ``wait_for``.
+        """
+        deadline = time.monotonic() + seconds
+        quiet_since = time.monotonic()
+        while time.monotonic() - quiet_since < quiet_s or self._waiting():
+            if time.monotonic() > deadline:
+                raise RuntimeError(f"the page never rests: {self._waiting()} {self.problems()}")
+            before = len(self.events)
+            self.evaluate("new Promise(next => setTimeout(next, 40))")
+            if any(one.get("method") in _TRAFFIC for one in self.events[before:]):
+                quiet_since = time.monotonic()
+
+    def _waiting(self) -> list[str]:
+        """Addresses of requests that have no answer yet."""
+        asked: dict[str, str] = {}
+        for event in self.events:
+            if event.get("method") == "Network.requestWillBeSent":
+                if event["params"].get("type") == "Document":
+                    # Requests of a page that was left get no answer.
+                    asked.clear()
+                asked[event["params"]["requestId"]] = event["params"]["request"]["url"]
+            elif event.get("method") in ("Network.loadingFinished", "Network.loadingFailed"):
+                asked.pop(event["params"]["requestId"], None)
+        return list(asked.values())
+
+    def box(self, selector: str) -> Box:
+        """Where the first element of a selector is, after scrolling to it; in pixels."""
+        found = self.evaluate(
+            f"(() => {{ const e = document.querySelector({json.dumps(selector)});"
+            "if (!e) return null; e.scrollIntoView({block: 'nearest', behavior: 'instant'});"
+            "const r = e.getBoundingClientRect(); return [r.x, r.y, r.width, r.height] })()"
+        )
+        if found is None:
+            raise RuntimeError(f"no element {selector}")
+        return Box(*found)
+
+    def move(self, x: float, y: float) -> None:
+        """The mouse goes there; from a little beside, so that it is seen to move."""
+        for shift in (-3, 0):
+            self._mouse("mouseMoved", x + shift, y, buttons=0)
+
+    def click(self, selector: str) -> None:
+        """The middle of an element."""
+        self.press(*self.box(selector).at(0.5, 0.5))
+
+    def press(self, x: float, y: float) -> None:
+        """A click with the left button."""
+        self.move(x, y)
+        self._mouse("mousePressed", x, y, button="left", clickCount=1)
+        self._mouse("mouseReleased", x, y, button="left", clickCount=1)
+
+    def drag(
+        self, start: tuple[float, float], end: tuple[float, float], *, shift: bool = False
+    ) -> None:
+        """The left button held from one place to another."""
+        held = 8 if shift else 0
+        self.move(*start)
+        self._mouse("mousePressed", *start, button="left", clickCount=1, modifiers=held)
+        for step in range(1, 9):
+            x, y = (a + (b - a) * step / 8 for a, b in zip(start, end, strict=True))
+            self._mouse("mouseMoved", x, y, button="left", modifiers=held)
+        self._mouse("mouseReleased", *end, button="left", clickCount=1, modifiers=held)
+
+    def wheel(self, x: float, y: float, delta: float) -> None:
+        """The wheel turned at a place; negative is away from the hand."""
+        self.move(x, y)
+        self._mouse("mouseWheel", x, y, deltaX=0, deltaY=delta, buttons=0)
+
+    def _mouse(self, kind: str, x: float, y: float, **given: Any) -> None:
+        pressed = {"buttons": 1 if given.get("button") == "left" else 0, **given}
+        self.call("Input.dispatchMouseEvent", type=kind, x=x, y=y, **pressed)
+
+    def type(self, text: str) -> None:
+        """Keys of letters and digits, one after the other."""
+        for letter in text:
+            for kind in ("keyDown", "keyUp"):
+                printed = {"text": letter} if kind == "keyDown" else {}
+                self.call("Input.dispatchKeyEvent", type=kind, key=letter, **printed)
+
+    def key(self, name: str, code: int) -> None:
+        """A key that prints nothing, by its name and its Windows code: Enter 13, Escape 27."""
+        for kind in ("rawKeyDown", "keyUp"):
+            self.call(
+                "Input.dispatchKeyEvent", type=kind, key=name, code=name, windowsVirtualKeyCode=code
+            )
+
+    def back(self, steps: int = 1) -> None:
+        """The browser's own back button; negative steps go forward."""
+        history = self.call("Page.getNavigationHistory")
+        entry = history["entries"][history["currentIndex"] - steps]
+        self.call("Page.navigateToHistoryEntry", entryId=entry["id"])
 
     def problems(self) -> list[str]:
         """Everything that the page complained about since it was opened: errors and warnings."""

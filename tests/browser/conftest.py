@@ -15,6 +15,7 @@ from diagnose import cli, engine
 from diagnose.reporters.html import FURTHER, whole
 from tests import report_tables
 from tests.browser.chromium import Chromium, find
+from tests.browser.dashboard import Server, Tab, known
 from tests.browser.recordings import eight_ranks, on_cpu, with_hostile_file_names
 
 NO_BROWSER = (
@@ -42,6 +43,34 @@ def pictures(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = Path(asked) if asked else tmp_path_factory.mktemp("screenshots")
     folder.mkdir(parents=True, exist_ok=True)
     return folder
+
+
+@pytest.fixture(scope="session")
+def server(
+    tmp_path_factory: pytest.TempPathFactory,
+    browser: Chromium,
+    root: Path,
+    recordings: Path,
+    cases: Path,
+) -> Iterator[Server]:
+    """A dashboard of several recordings; it must not have failed at anything when it ends."""
+    made = tmp_path_factory.mktemp("shown")
+    hostile = made / "hostile"
+    hostile.mkdir()
+    shutil.copy(cases / "ui-hostile-names" / "rank0.json", hostile)
+    real = [recordings / name for name in ("straggler", "healthy")]
+    # One whose findings say when.
+    real.append(root / "benchmarks/accuracy/recordings/gc_pause")
+    started = Server(root, [*real, known(made / "known"), hostile])
+    yield started
+    started.stop()
+    assert started.said == []
+
+
+@pytest.fixture
+def tab(browser: Chromium, server: Server) -> Tab:
+    """The browser's page, on the dashboard."""
+    return Tab(browser, server)
 
 
 @pytest.fixture(scope="session")
