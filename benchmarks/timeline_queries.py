@@ -1,10 +1,11 @@
 """How fast the timeline answers: a real recording repeated in memory to 10 million events.
 
 ``python -m benchmarks.timeline_queries [--events N] [--recording PATH]`` prints how long the
-index takes to build, the time of a picture over random windows and zooms, shapes and
-memory, each beside its target. An event is an operation of a GPU, an operator, an annotation
-or a call of the host; they lie on 8 GPUs and their hosts' threads (``benchmarks/repeated.py``).
-Widths of windows are log-uniform between 10 us and the whole recording, places uniform.
+index takes to build, the time of a picture and of the dashboard's scene over random windows
+and zooms, shapes and memory, each beside its target. An event is an operation of a GPU, an
+operator, an annotation or a call of the host; they lie on 8 GPUs and their hosts' threads
+(``benchmarks/repeated.py``). Widths of windows are log-uniform
+between 10 us and the whole recording, places uniform.
 """
 
 from __future__ import annotations
@@ -15,10 +16,15 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
+from plotly.io.json import to_json_plotly
 
 from benchmarks.repeated import repeated
+from dashboard.address import ALL, Address
+from dashboard.scene import scene
+from dashboard.shown import Shown
 from diagnose import load
 from diagnose.lanes import LaneKind, Timeline
+from diagnose.plotting.palette import LIGHT
 from diagnose.trace import Trace
 
 GPUS = 8
@@ -70,6 +76,28 @@ def ask(timeline: Timeline, lanes: Sequence[str], asked: list[tuple[int, int]]) 
     )
 
 
+def draw(trace: Trace, timeline: Timeline, asked: list[tuple[int, int]]) -> str:
+    """Draw every window as the dashboard does, all lanes unfolded: from address to figure."""
+    shown = Shown("repeated", "repeated", trace)
+    vars(shown)["timeline"] = timeline  # With the index that was built above.
+    everything = Address(page="timeline", open=(ALL,))
+    scene(shown, everything, LIGHT, PIXELS)
+    wall, cpu, sizes, lanes = [], [], [], 0
+    for start, end in asked:
+        begin, used = time.perf_counter(), time.process_time()
+        made = scene(shown, everything.at(start, end), LIGHT, PIXELS)
+        cpu.append(1e3 * (time.process_time() - used))
+        wall.append(1e3 * (time.perf_counter() - begin))
+        sizes.append(len(to_json_plotly([made.figure, made.head])) / 1e3)
+        lanes = len(made.page.lanes)
+    return (
+        f"p50 {np.percentile(wall, 50):.1f} ms, p95 {np.percentile(wall, 95):.1f} ms"
+        f" (CPU {np.percentile(cpu, 50):.1f}, {np.percentile(cpu, 95):.1f});"
+        f" target: p95 under {TARGET_P95_MS:.0f} ms; {lanes} lanes drawn;"
+        f" JSON: median {np.median(sizes):.0f} kB, most {max(sizes):.0f} kB"
+    )
+
+
 def main() -> None:
     """Print what was measured, a line each."""
     parser = argparse.ArgumentParser(description=__doc__)
@@ -108,6 +136,7 @@ def main() -> None:
         f" (CPU {time.process_time() - used:.2f} s); all {timeline.num_bytes / 2**20:.0f} MiB"
     )
     print(f"{QUERIES} pictures of all {len(every_lane)} lanes: {ask(timeline, every_lane, asked)}")
+    print(f"{QUERIES} scenes with all lanes unfolded: {draw(trace, timeline, asked)}")
     begin = time.perf_counter()
     hits = timeline.search("allreduce")
     print(f"search by name: {1e3 * (time.perf_counter() - begin):.0f} ms, {len(hits):,} hits")

@@ -40,7 +40,7 @@ def frame(dialog: Component | None) -> dmc.MantineProvider:
     return dmc.MantineProvider(
         [
             dcc.Location(id="address", refresh="callback-nav"),
-            dcc.Store(id="scheme", storage_type="local"),
+            dcc.Store(id="scheme"),
             *(dcc.Store(id=name) for name in ("drawn", "arrived", "title", "titled")),
             dcc.Interval(id="watch", interval=400, disabled=True),
             dmc.AppShell(

@@ -28,6 +28,8 @@ _WHOLE_ROWS = 14
 _SCROLLED_HEIGHT = 500
 _NUMBER_WIDTH = 104
 _CHARACTER_WIDTH = 7.4
+_FILTER_WIDTH = 24
+"""Of the button in a heading."""
 _MOST_WIDTH = 300
 _UNITS = {
     "_pct": ("%", 1),
@@ -125,10 +127,10 @@ def _made(shown: Shown, table: Table, column: Column) -> tuple[dict[str, Any], l
     definition: dict[str, Any] = {"field": column.name, "headerName": column.title}
     texts = _texts(table, column)
     if texts is not None:
-        return definition | _text_width(column, texts), texts
+        return definition | _text_width(column, texts, filters=len(table) > _WHOLE_ROWS), texts
     values, unit, decimals = _numbers(shown, table, column)
-    digits = decimals if column.decimals is None else column.decimals
     sign = "+" if column.signed else ""
+    written = f"d3.format('{sign},.{decimals}f')"
     head = f"{column.title} ({unit})" if unit else column.title
     word = max(map(len, head.split()), default=0)
     definition |= {
@@ -137,9 +139,7 @@ def _made(shown: Shown, table: Table, column: Column) -> tuple[dict[str, Any], l
         "flex": 1,
         "minWidth": max(_NUMBER_WIDTH, round(_CHARACTER_WIDTH * word + 44)),
         "filter": "agNumberColumnFilter" if len(table) > _WHOLE_ROWS else False,
-        "valueFormatter": {
-            "function": f"params.value == null ? '' : d3.format('{sign},.{digits}f')(params.value)"
-        },
+        "valueFormatter": {"function": f"params.value == null ? '' : {written}(params.value)"},
     }
     return definition, values
 
@@ -159,10 +159,11 @@ def _texts(table: Table, column: Column) -> list[Any] | None:
     return [words.get(value) for value in table[column.name].tolist()]
 
 
-def _text_width(column: Column, texts: Sequence[Any]) -> dict[str, Any]:
+def _text_width(column: Column, texts: Sequence[Any], *, filters: bool) -> dict[str, Any]:
     """As wide as its longest text, so that the rest is left to numbers; a wide one takes more."""
-    longest = max(len(str(text)) for text in (*texts, column.title) if text is not None)
-    width = round(min(_CHARACTER_WIDTH * longest + 40, _MOST_WIDTH))
+    head = _CHARACTER_WIDTH * len(column.title) + (_FILTER_WIDTH if filters else 0)
+    longest = max((len(str(text)) for text in texts if text is not None), default=0)
+    width = round(min(max(_CHARACTER_WIDTH * longest, head) + 40, _MOST_WIDTH))
     shape = {"flex": 4, "minWidth": min(width, 260)} if column.wide else {"width": width}
     return {**shape, "tooltipField": column.name}
 
@@ -177,7 +178,11 @@ def _numbers(shown: Shown, table: Table, column: Column) -> tuple[list[Any], str
         for suffix, (name, digits) in _UNITS.items():
             if column.name.endswith(suffix):
                 unit, decimals = name, digits
+    if column.decimals is not None:
+        decimals = column.decimals
     scaled = np.where(known, raw.astype(np.float64) * factor, np.nan)
+    # What reads as zero is zero: the page would write it with a minus.
+    scaled[np.abs(scaled) < 0.5 / 10**decimals] = 0.0
     return [None if math.isnan(value) else value for value in scaled.tolist()], unit, decimals
 
 

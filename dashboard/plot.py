@@ -13,6 +13,9 @@ from diagnose.analysis import Unavailable
 from diagnose.plotting.style import Figure
 from diagnose.trace import Table
 
+Content = Callable[[Table], Iterator[Component]]
+Section = tuple[str, Table | Unavailable, Content]
+"""Its heading, the table that it needs, and what it makes of it."""
 _CONFIG: Any = {"displayModeBar": False, "responsive": True}
 
 
@@ -28,9 +31,17 @@ def plot(name: str, figure: Figure, reading: str = "") -> Component:
     return html.Div([*said, drawn], className="figure")
 
 
-def section(
-    title: str, given: Table | Unavailable, content: Callable[[Table], Iterator[Component]]
-) -> Iterator[Component]:
+def sections(*given: Section) -> Iterator[Component]:
+    """The sections of a page; where all lack their table for one reason, that reason once."""
+    reasons = [table for _, table, _ in given if isinstance(table, Unavailable)]
+    if len(reasons) == len(given) and len({(one.because, one.remedy) for one in reasons}) == 1:
+        yield missing(reasons[0])
+        return
+    for one in given:
+        yield from section(*one)
+
+
+def section(title: str, given: Table | Unavailable, content: Content) -> Iterator[Component]:
     """A heading and what a table gives; else why there is none and how to record it."""
     yield html.H2(title)
     if isinstance(given, Unavailable):

@@ -20,7 +20,7 @@ from diagnose.lanes import Hits, Lane, LaneKind, Op, Timeline
 from diagnose.plotting.lane_layout import Layout, layout_of
 from diagnose.plotting.palette import Palette
 
-MOST_SHAPES = 3200
+MOST_SHAPES = 3000
 """So that with names and sensors a picture stays under 300 KB and 5,000 shapes."""
 CONFIG: Any = {
     "displayModeBar": False,

@@ -68,9 +68,10 @@ def dashboard() -> Iterator[Tab]:
 
 def waiting_collective(tab: Tab) -> str:
     """The operation to select: the first all-reduce in the window that is found by name."""
-    tab.open(f"timeline?recording=straggler&{_WINDOW}&find=AllReduce")
+    tab.open(f"timeline?recording=straggler&{_WINDOW}&find=ncclDevKernel_AllReduce")
     tab.browser.click("#find-next")
     tab.browser.wait_for("location.search.includes('select=gpu_ops')")
+    tab.settle()
     return tab.asked["select"].partition(":")[2]
 
 

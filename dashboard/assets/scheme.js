@@ -1,6 +1,8 @@
 // Light or dark: as the address says, else as chosen before, else as the system prefers.
 (function () {
   "use strict";
+  // Only what a person chose is kept: a system may turn dark in the evening.
+  const KEY = "diagnose-theme";
   window.dash_clientside = window.dash_clientside || {};
   window.dash_clientside.scheme = {
     choose: function (clicks, search, now) {
@@ -11,6 +13,7 @@
       const by = window.dash_clientside.callback_context.triggered_id;
       if (by === "switch-theme" && clicks) {
         const chosen = now === "dark" ? "light" : "dark";
+        window.localStorage.setItem(KEY, chosen);
         if (!named) {
           return [chosen, keep];
         }
@@ -22,6 +25,10 @@
       }
       if (now === "light" || now === "dark") {
         return [keep, keep];
+      }
+      const before = window.localStorage.getItem(KEY);
+      if (before === "light" || before === "dark") {
+        return [before, keep];
       }
       const dark = window.matchMedia("(prefers-color-scheme: dark)").matches;
       return [dark ? "dark" : "light", keep];

@@ -58,7 +58,8 @@ def register(app: dash.Dash, library: Library, recorder: Recorder) -> None:
 
 def _started(recorder: Recorder, steps: Any) -> tuple[Any, ...]:
     try:
-        attempt = recorder.start(steps if isinstance(steps, int) else 0)
+        # JSON's true is the number 1 for Python, and no number of steps.
+        attempt = recorder.start(steps if type(steps) is int else 0)
     except DiagnoseError as error:
         said = html.P(f"{error.message} {error.hint}".strip(), role="alert")
         return said, no_update, no_update, no_update, no_update

@@ -170,14 +170,16 @@ def after(
     shown: Shown, address: Address, trigger: Any, came: Any, wanted: str, width: int
 ) -> Address | None:
     """The address after an input of the page came with a value; None: nothing follows from it."""
-    if trigger in ("find", "find-next", "find-previous"):
-        step = -1 if trigger == "find-previous" else 1
+    if trigger == "find":
         # The same text again is the Enter key, or a page that was only just drawn.
-        if trigger == "find" and wanted == address.find and not _entered():
+        if wanted == address.find and not _entered():
             return None
-        return navigation.found_next(shown, address, wanted, step)
+        return navigation.found_next(shown, address, wanted, 1)
     if not came:
         return None
+    if trigger in ("find-next", "find-previous"):
+        step = -1 if trigger == "find-previous" else 1
+        return navigation.found_next(shown, address, wanted, step)
     if trigger == "asked":
         return navigation.after(shown, address, came, width)
     if trigger == "zoom-out":
@@ -194,4 +196,4 @@ def after(
 
 
 def _entered() -> bool:
-    return any(one["prop_id"] == "find.n_submit" for one in ctx.triggered)
+    return any(one["prop_id"] == "find.n_submit" and one["value"] for one in ctx.triggered)

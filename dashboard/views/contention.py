@@ -8,7 +8,7 @@ from dash import html
 
 from dashboard import text
 from dashboard.grid import Column, gpu_column, grid, step_column
-from dashboard.plot import plot, section
+from dashboard.plot import plot, sections
 from dashboard.view import Component, View, Visit
 from diagnose.contention._tables import Verdict
 from diagnose.figures import slowdown
@@ -39,8 +39,7 @@ def draw(visit: Visit) -> Component:
         titles = [text.shown(one or "unknown", 40) for one in table.texts("collective")]
         drawn = slowdown.draw(table, titles, visit.palette)
         if drawn is not None:
-            reading = "Right of the line compute is slower beside communication; lines are 95 % "
-            yield plot("slowdown", drawn, reading + "intervals.")
+            yield plot("slowdown", drawn, slowdown.FIGURE.reading)
         columns = [Column("collective", "beside"), Column("num_paired", "pairs"), *_SLOWDOWN]
         yield grid(shown, table, columns, "contention-collectives")
 
@@ -72,13 +71,15 @@ def draw(visit: Visit) -> Component:
     return html.Div(
         [
             html.H1("Contention"),
-            *section(
-                "Compute beside each collective",
-                shown.table("contention", by="collective"),
-                beside,
+            *sections(
+                (
+                    "Compute beside each collective",
+                    shown.table("contention", by="collective"),
+                    beside,
+                ),
+                ("Does overlap pay?", shown.table("overlap_balance"), balance),
+                ("By kernel", shown.table("contention_kernels"), kernels),
             ),
-            *section("Does overlap pay?", shown.table("overlap_balance"), balance),
-            *section("By kernel", shown.table("contention_kernels"), kernels),
         ]
     )
 

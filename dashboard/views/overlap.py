@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from dash import html
 
 from dashboard.grid import Column, gpu_column, grid, step_column
-from dashboard.plot import plot, section
+from dashboard.plot import plot, sections
 from dashboard.view import Component, View, Visit
 from diagnose.analyzers._idle_causes.causes import Cause
 from diagnose.figures import idle_causes, overlap_by_step
@@ -50,7 +50,7 @@ def draw(visit: Visit) -> Component:
             yield plot(
                 "overlap-by-step",
                 overlap_by_step.draw(table, shown.labels, labels, shown.unit, visit.palette),
-                "Share of a step's communication beside which its GPU computed.",
+                overlap_by_step.FIGURE.reading,
             )
         columns = [gpu, step, *_MEASURES, Column("step_ns", "step")]
         yield grid(shown, table, columns, "overlap-steps")
@@ -70,17 +70,19 @@ def draw(visit: Visit) -> Component:
         yield plot(
             "idle-causes",
             idle_causes.draw(table, shown.labels, labels, shown.unit, visit.palette),
-            "Each interval in which a GPU neither computes nor communicates has one cause.",
+            idle_causes.FIGURE.reading,
         )
 
     return html.Div(
         [
             html.H1("Overlap"),
-            *section("By rank", shown.table("overlap", by="rank"), ranks),
-            *section("By step", shown.table("overlap", by="step"), steps),
-            *section("By collective", shown.table("overlap", by="collective"), collectives),
-            *section("By process group", shown.table("overlap", by="group"), groups),
-            *section("Why GPUs stood still", shown.table("stall_sites"), causes),
+            *sections(
+                ("By rank", shown.table("overlap", by="rank"), ranks),
+                ("By step", shown.table("overlap", by="step"), steps),
+                ("By collective", shown.table("overlap", by="collective"), collectives),
+                ("By process group", shown.table("overlap", by="group"), groups),
+                ("Why GPUs stood still", shown.table("stall_sites"), causes),
+            ),
         ]
     )
 

@@ -95,7 +95,7 @@ def _where_time_goes(visit: Visit) -> Iterator[Component]:
         yield html.H2(title)
         unit = visit.shown.unit
         drawn = step_time.draw(shares, visit.shown.labels, unit, visit.palette, what)
-        yield plot("step-time", drawn, "The states exclude each other and fill the time exactly.")
+        yield plot("step-time", drawn, step_time.FIGURE.reading)
 
 
 def _first(visit: Visit) -> Iterator[Component]:
@@ -142,8 +142,7 @@ def _stairs(visit: Visit) -> Iterator[Component]:
     yield plot(
         "staircase",
         staircase.draw(stairs, titles, unit, visit.palette),
-        "Each row applies its change and all above it together. Hatched: what its change takes "
-        "off. Lines: the range of the step. Grey: bounds that no change reaches.",
+        staircase.FIGURE.reading,
     )
     for said in visit.shown.document.gains:
         yield html.P(text.whole(said), className="muted small")

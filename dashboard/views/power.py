@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from dash import html
 
 from dashboard.grid import Column, gpu_column, grid, step_column
-from dashboard.plot import plot, section
+from dashboard.plot import plot, sections
 from dashboard.view import Component, View, Visit
 from diagnose.figures import power_by_class
 from diagnose.trace import Table
@@ -38,8 +38,7 @@ def draw(visit: Visit) -> Component:
         doing = {int(code): label for code, label in DOING_LABELS.items()}
         drawn = power_by_class.draw(table, shown.labels, doing, visit.palette)
         if drawn is not None:
-            reading = "Mean power while the GPU does one thing; lines are 95 % intervals."
-            yield plot("power-by-class", drawn, reading)
+            yield plot("power-by-class", drawn, power_by_class.FIGURE.reading)
         columns = [
             gpu,
             Column("doing", "while doing", words=DOING_LABELS),
@@ -81,10 +80,12 @@ def draw(visit: Visit) -> Component:
     return html.Div(
         [
             html.H1("Power"),
-            *section("By GPU", shown.table("power_summary"), summary),
-            *section("By what the GPU does", shown.table("power_classes"), classes),
-            *section("By step", shown.table("power_steps"), steps),
-            *section("What held clocks down", shown.table("clock_reasons"), reasons),
+            *sections(
+                ("By GPU", shown.table("power_summary"), summary),
+                ("By what the GPU does", shown.table("power_classes"), classes),
+                ("By step", shown.table("power_steps"), steps),
+                ("What held clocks down", shown.table("clock_reasons"), reasons),
+            ),
         ]
     )
 

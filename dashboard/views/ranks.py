@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from dash import html
 
 from dashboard.grid import Column, gpu_column, grid
-from dashboard.plot import plot, section
+from dashboard.plot import plot, sections
 from dashboard.view import Component, View, Visit
 from diagnose.figures import arrival_skew, rank_waits
 from diagnose.plotting.style import Unit
@@ -24,7 +24,7 @@ def draw(visit: Visit) -> Component:
         yield plot(
             "rank-waits",
             rank_waits.draw(table, shown.labels, shown.unit, visit.palette),
-            "A rank whose lateness costs others much while it waits little holds the job up.",
+            rank_waits.FIGURE.reading,
         )
         columns = [
             gpu,
@@ -47,11 +47,7 @@ def draw(visit: Visit) -> Component:
         if drawn is None:
             yield html.P("The clocks of the ranks do not compare.", className="muted")
         else:
-            yield plot(
-                "arrival-skew",
-                drawn,
-                "How long after the first each GPU came to each collective.",
-            )
+            yield plot("arrival-skew", drawn, arrival_skew.FIGURE.reading)
 
     def bandwidth(table: Table) -> Iterator[Component]:
         columns = [
@@ -60,7 +56,7 @@ def draw(visit: Visit) -> Component:
             Column("group", "process group"),
             Column("group_size", "ranks"),
             Column("num_collectives", "calls"),
-            Column("median_transfer_ns", "transfer, median"),
+            Column("median_transfer_ns", "transfer, median", decimals=3),
             Column("median_busbw_gb_per_s", "bus bandwidth, median"),
             Column("best_busbw_gb_per_s", "best"),
         ]
@@ -69,9 +65,11 @@ def draw(visit: Visit) -> Component:
     return html.Div(
         [
             html.H1("Ranks"),
-            *section("Arrivals", shown.table("rank_waits"), skew),
-            *section("Lateness and waiting", shown.table("ranks"), ranks),
-            *section("Bandwidth of the transfers", shown.table("transfer_bandwidth"), bandwidth),
+            *sections(
+                ("Arrivals", shown.table("rank_waits"), skew),
+                ("Lateness and waiting", shown.table("ranks"), ranks),
+                ("Bandwidth of the transfers", shown.table("transfer_bandwidth"), bandwidth),
+            ),
         ]
     )
 

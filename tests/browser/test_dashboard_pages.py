@@ -57,6 +57,14 @@ def test_the_button_turns_all_dark_and_it_is_remembered(tab):
     assert tab.browser.problems() == []
 
 
+def test_without_a_choice_the_system_decides_each_time(tab):
+    tab.open("?recording=straggler")
+    wait_for_bar(tab, COMPUTE_LIGHT)
+    tab.visit("?recording=straggler", dark=True)
+    wait_for_bar(tab, COMPUTE_DARK)
+    assert background(tab) == DARK
+
+
 def test_the_address_decides_over_the_system(tab):
     tab.open("?recording=straggler&theme=light", dark=True)
     wait_for_bar(tab, COMPUTE_LIGHT)

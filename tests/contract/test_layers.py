@@ -59,6 +59,7 @@ def test_every_contract_is_kept(root: Path) -> None:
         ("plotly", "diagnose/trace.py", "def late():\n    import plotly"),
         ("verbs", "diagnose/cli/info.py", "import diagnose.cli.report"),
         ("reporters", "diagnose/reporters/markdown.py", "import diagnose.reporters.text"),
+        ("views", "dashboard/views/power.py", "import dashboard.views.ranks"),
     ],
 )
 def test_breaking_a_contract_is_noticed(copy: Path, contract: str, module: str, line: str) -> None:
@@ -90,7 +91,11 @@ def test_the_one_place_that_may(copy: Path, contract: str, module: str, line: st
 
 @pytest.mark.parametrize(
     ("contract", "package", "constant"),
-    [("verbs", "diagnose/cli", "COMMAND"), ("reporters", "diagnose/reporters", "REPORTER")],
+    [
+        ("verbs", "diagnose/cli", "COMMAND"),
+        ("reporters", "diagnose/reporters", "REPORTER"),
+        ("views", "dashboard/views", "VIEW"),
+    ],
 )
 def test_contract_lists_every_sibling(
     root: Path, contract: str, package: str, constant: str

@@ -58,6 +58,13 @@ def test_a_column_of_which_nothing_is_known_is_left_out(known_shown: Shown) -> N
     assert [row["before_ns"] for row in made.rowData] == [1.0, None]
 
 
+def test_what_reads_as_zero_has_no_sign(known_shown: Shown) -> None:
+    # Times are shown in us with one decimal: 49 ns less reads as 0.0, 51 ns as -0.1.
+    table = comparison(2, ["a"], change_ns=[-49.0, -51.0])
+    made = grid(known_shown, table, [Column("change_ns", "change")], "g")
+    assert [str(round(row["change_ns"], 6)) for row in made.rowData] == ["0.0", "-0.051"]
+
+
 def test_changes_have_a_sign_and_choices_have_words(known_shown: Shown) -> None:
     table = comparison(1, ["a"], change_pct=[5.0])
     words = {Judgement.BEYOND: "more than chance"}

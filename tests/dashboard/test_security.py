@@ -10,8 +10,10 @@ from typing import Any
 
 import pytest
 from flask import Flask
+from werkzeug.test import EnvironBuilder, TestResponse, run_wsgi_app
+from werkzeug.wrappers import Request
 
-from dashboard.security import Guard, is_loopback, new_token
+from dashboard.security import Guard, new_token
 from tests.dashboard.conftest import PORT, TOKEN, Asked
 
 COOKIE = {"Cookie": f"diagnose-{PORT}={TOKEN}"}
@@ -27,7 +29,10 @@ def guarded(**given: Any) -> Any:
 
 def ask(client: Any, path: str = "/", method: str = "GET", **headers: str) -> Any:
     named = {name.replace("_", "-"): value for name, value in headers.items()}
-    return client.open(path, method=method, headers={"Host": "localhost:8050", **named})
+    environ = EnvironBuilder(path, method=method, headers=named).get_environ()
+    # As a server passes it on, whatever it is: the client of some versions reads it itself.
+    environ["HTTP_HOST"] = headers.get("Host", "localhost:8050")
+    return TestResponse(*run_wsgi_app(client.application, environ), Request(environ))
 
 
 @pytest.mark.parametrize(
@@ -196,12 +201,7 @@ def test_without_the_cookie_nothing_of_the_application_is_told(asked: Asked) -> 
 
 @pytest.mark.parametrize(
     "path",
-    [
-        "/assets/../app.py",
-        "/assets/%2e%2e/app.py",
-        "/assets//etc/passwd",
-        "/assets/..%2fapp.py",
-    ],
+    ["/assets/../app.py", "/assets/%2e%2e/app.py", "/assets//etc/passwd", "/assets/..%2fapp.py"],
 )
 def test_assets_are_files_of_their_folder(asked: Asked, path: str) -> None:
     answer = asked.get(path)
@@ -239,14 +239,3 @@ def test_a_body_has_its_limit(asked: Asked) -> None:
         base_url=f"http://127.0.0.1:{PORT}",
     )
     assert answer.status_code == 413
-
-
-@pytest.mark.parametrize(
-    ("host", "expected"),
-    [
-        *[(one, True) for one in ("localhost", "LocalHost", "127.0.0.1", "127.9.9.9", "::1")],
-        *[(one, False) for one in ("0.0.0.0", "::", "", "10.0.0.1", "example.com")],
-    ],
-)
-def test_which_addresses_only_this_machine_reaches(host: str, expected: bool) -> None:
-    assert is_loopback(host) is expected

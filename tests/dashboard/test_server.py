@@ -17,6 +17,7 @@ from pathlib import Path
 
 import pytest
 
+from dashboard.security import is_loopback
 from dashboard.server import bind
 from diagnose.errors import UsageError
 
@@ -116,6 +117,16 @@ def test_the_verb_ends_its_server_on_ctrl_c_with_the_same_status(started) -> Non
     wait_until_gone(child)
 
 
+def test_the_verb_passes_on_a_ctrl_c_that_only_it_got(started) -> None:
+    server = started(VERB)
+    [child] = children(server.process.pid)
+    server.process.send_signal(signal.SIGINT)
+    status, errors = server.ended()
+    assert status == 130
+    assert "Traceback" not in errors
+    wait_until_gone(child)
+
+
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL])
 def test_the_server_does_not_outlive_the_verb(started, number: int) -> None:
     server = started(VERB)
@@ -170,3 +181,14 @@ def test_port_zero_takes_a_free_one_and_a_taken_one_is_refused() -> None:
     assert "--port" in caught.value.hint
     with bind("::1", 0) as other:
         assert other.family == socket.AF_INET6
+
+
+@pytest.mark.parametrize(
+    ("host", "expected"),
+    [
+        *[(one, True) for one in ("localhost", "LocalHost", "127.0.0.1", "127.9.9.9", "::1")],
+        *[(one, False) for one in ("0.0.0.0", "::", "", "10.0.0.1", "example.com")],
+    ],
+)
+def test_which_addresses_only_this_machine_reaches(host: str, expected: bool) -> None:
+    assert is_loopback(host) is expected

@@ -246,7 +246,7 @@ def test_leaving_early_ends_a_window_and_lets_the_agent_go(start: Start, tmp_pat
         assert time.monotonic() < deadline
         time.sleep(0.01)
     session.leave()
-    caller.join(5)
+    caller.join(30)
     assert not caller.is_alive()
     for agent in agents:
         assert agent.closed.is_set()
