@@ -22,6 +22,8 @@ _BYTES_PER_BYTE = 2.5
 _SCAN_S = 1.0
 """What is listed is at most so old."""
 _TOGETHER_S = 5.0
+_RETRY_S = 5.0
+"""What failed is tried again when somebody asks later, not by the page that says so."""
 _GIVE_IT = "give the folder that it points to to `diagnose dashboard` as well"
 
 
@@ -34,6 +36,8 @@ class Opening:
     shown: Shown | None = None
     error: DiagnoseError | None = None
     used_s: float = field(default_factory=time.monotonic)
+    failed_s: float = math.inf
+    """When it failed."""
     finished: threading.Event = field(default_factory=threading.Event)
 
     @property
@@ -71,10 +75,12 @@ class Library:
         self._entries: tuple[Entry, ...] = ()
         self._scanned_s = -math.inf
         self._lock = threading.RLock()
+        # Looking through folders takes its time; who asks for what is loaded does not wait for it.
+        self._scan = threading.Lock()
 
     def entries(self) -> tuple[Entry, ...]:
         """What there is now: recordings appear while a job is recorded."""
-        with self._lock:
+        with self._scan:
             if time.monotonic() - self._scanned_s > _SCAN_S:
                 self._entries = entries_of(self.paths)
                 self._scanned_s = time.monotonic()
@@ -96,11 +102,13 @@ class Library:
         return None
 
     def open(self, entry: Entry) -> Opening:
-        """Start to load a recording, if that has not begun yet. Returns at once."""
+        """Start to load a recording, if that has not begun yet or failed a while ago.
+
+        Returns at once.
+        """
         with self._lock:
             opening = self._opened.get(entry.key)
-            changed = opening is not None and opening.entry != entry and opening.finished.is_set()
-            if opening is None or changed:
+            if opening is None or _is_over(opening, entry):
                 opening = self._opened[entry.key] = Opening(entry)
                 threading.Thread(target=self._read, args=(opening,), daemon=True).start()
             opening.used_s = time.monotonic()
@@ -108,19 +116,14 @@ class Library:
 
     def shown(self, key: str | None) -> Shown | None:
         """A recording that is loaded already; None: it is not."""
+        if key is None and (only := self.entry(None)) is not None:
+            key = only.key
         with self._lock:
-            if key is None and (only := self.entry(None)) is not None:
-                key = only.key
             opening = self._opened.get(key or "")
             if opening is None or opening.shown is None:
                 return None
             opening.used_s = time.monotonic()
             return opening.shown
-
-    def forget(self, key: str) -> None:
-        """Drop a recording, so that it is read anew."""
-        with self._lock:
-            self._opened.pop(key, None)
 
     def _read(self, opening: Opening) -> None:
         def read(num_bytes: int) -> None:
@@ -144,6 +147,8 @@ class Library:
                 hint="this is a bug: please report it with the output of `diagnose report`",
             )
         finally:
+            if opening.error is not None:
+                opening.failed_s = time.monotonic()
             opening.finished.set()
         self._make_room(opening)
 
@@ -160,6 +165,13 @@ class Library:
                     continue
                 kept -= _weight(one)
                 self._opened.pop(one.entry.key, None)
+
+
+def _is_over(opening: Opening, entry: Entry) -> bool:
+    """Whether a recording has to be read anew: its files changed, or it failed a while ago."""
+    if not opening.finished.is_set():
+        return False
+    return opening.entry != entry or time.monotonic() - opening.failed_s > _RETRY_S
 
 
 def _weight(opening: Opening) -> float:

@@ -70,9 +70,9 @@ class Shown:
 
     @cached_property
     def _diagnosis(self) -> Diagnosis:
-        from diagnose.rules._judge import Judging
+        from diagnose.recording import Recording
 
-        return engine.diagnose(self.trace, judging=Judging())
+        return Recording(self.trace).diagnosis()
 
     @property
     def diagnosis(self) -> Diagnosis:

@@ -10,6 +10,7 @@ from dash import html
 from dashboard import text
 from dashboard.view import Component
 from diagnose.findings import Checked, Diagnosis
+from diagnose.wording.findings import by_reason
 from diagnose.wording.numbers import counted
 
 
@@ -40,10 +41,7 @@ def _title(number: int) -> str:
 
 
 def _reasons(checked: Checked) -> Iterator[Component]:
-    groups: dict[tuple[str, str], list[str]] = {}
-    for one in checked.not_checked:
-        groups.setdefault((one.because.rstrip("."), one.remedy.rstrip(".")), []).append(one.rule)
-    for (because, remedy), rules in groups.items():
+    for (because, remedy), rules in by_reason(checked.not_checked):
         said = f": {because}; {remedy}." if remedy else f": {because}."
         yield html.Li([*_names(rules), text.whole(said)])
 

@@ -125,10 +125,15 @@ class Recording:
         return drawn
 
     def diagnosis(self) -> Diagnosis:
-        """What ``diagnose report`` says: the report's tables, and the ``findings`` of the rules."""
-        from diagnose.rules._judge import Judging
+        """What ``diagnose report`` says: the report's tables, and the ``findings`` of the rules.
 
-        return engine.diagnose(self.trace, judging=Judging())
+        With the thresholds of the nearest ``diagnose.toml`` or pyproject.toml, as there.
+        """
+        from diagnose.rules._judge import Judging
+        from diagnose.rules._settings import settings_from
+
+        judging = Judging(settings=settings_from(None, engine.rules()))
+        return engine.diagnose(self.trace, judging=judging)
 
     def __getattr__(self, name: str) -> Callable[..., pd.DataFrame]:
         known = engine.analyzers() if not name.startswith("_") else {}

@@ -153,7 +153,6 @@ def _page(
         return None, None
     for opening in openings:
         if opening.error is not None or opening.shown is None:
-            library.forget(opening.entry.key)
             return _failed(opening), None
     keys = [one.key for one in wanted]
     now = [address.page, keys, scheme, arrived, *map(repr, view.reads(address))]

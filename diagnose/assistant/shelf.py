@@ -8,10 +8,9 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Literal
 
-from diagnose import engine
 from diagnose.errors import InputTooLargeError, UsageError
 from diagnose.findings import Diagnosis
-from diagnose.recording import load
+from diagnose.recording import Recording, load
 from diagnose.trace import Trace
 
 MOST_LOADED = 3
@@ -37,11 +36,7 @@ class Loaded:
     @cached_property
     def diagnosis(self) -> Diagnosis:
         """What ``diagnose report`` draws, with the settings of the nearest file."""
-        from diagnose.rules._judge import Judging
-        from diagnose.rules._settings import settings_from
-
-        judging = Judging(settings=settings_from(None, engine.rules()))
-        return engine.diagnose(self.trace, engine.REPORT, judging=judging)
+        return Recording(self.trace).diagnosis()
 
 
 class Shelf:

@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Literal, NamedTuple
 
-from diagnose.findings import Diagnosis, Finding, NotChecked
+from diagnose.findings import Diagnosis, Finding
 from diagnose.wording.findings import (
     about,
+    by_reason,
     difference,
     evidence_value,
     gain_words,
@@ -68,7 +69,7 @@ def closing_lines(diagnosis: Diagnosis, *, unicode: bool) -> Iterator[Line]:
     lines = []
     if len(diagnosis.findings) > 1:
         lines.append(Line("quiet", difference()))
-    for reason, names in _grouped(checked.not_checked):
+    for reason, names in by_reason(checked.not_checked):
         because, remedy = reason
         everything = len(checked.not_checked) == len(names) > 1 and not _answered(diagnosis)
         said = f"{because}: {'all rules' if everything else _some(names)}"
@@ -140,13 +141,6 @@ def _evidence(found: Finding) -> Iterator[str]:
         value = " ".join(evidence_value(one)).strip()
         limit = found.threshold(one)
         yield f"{one.label} {value}" + (f" [{limit.name} {limit.value:g}]" if limit else "")
-
-
-def _grouped(rules: tuple[NotChecked, ...]) -> list[tuple[tuple[str, str], list[str]]]:
-    groups: dict[tuple[str, str], list[str]] = {}
-    for one in rules:
-        groups.setdefault((one.because.rstrip("."), one.remedy.rstrip(".")), []).append(one.rule)
-    return list(groups.items())
 
 
 def _some(names: list[str]) -> str:

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from diagnose.findings import Checked, Diagnosis, Evidence, Finding, Fix, NotChecked
+from diagnose.findings import Checked, Diagnosis, Evidence, Finding, Fix
 from diagnose.reporters._html_page import icon
 from diagnose.reporters._html_text import Html, element, join, name, prose, text
 from diagnose.wording.findings import (
     a_step,
     about,
+    by_reason,
     difference,
     evidence_value,
     gain_words,
@@ -142,10 +143,8 @@ def not_checked(diagnosis: Diagnosis) -> list[Html]:
     checked = diagnosis.checked
     if checked is None:
         return []
-    groups: dict[tuple[str, str], list[NotChecked]] = {}
-    for one in checked.not_checked:
-        groups.setdefault((one.because.rstrip("."), one.remedy.rstrip(".")), []).append(one)
-    items = [element("li", *_group(*why, rules)) for why, rules in groups.items()]
+    groups = by_reason(checked.not_checked)
+    items = [element("li", *_group(*why, rules)) for why, rules in groups]
     for one in checked.failed:
         said = prose(f" failed: {one.because}; {one.remedy}.")
         items.append(element("li", icon("critical"), element("code", text(one.rule)), said))
@@ -153,10 +152,10 @@ def not_checked(diagnosis: Diagnosis) -> list[Html]:
     return [*listed, element("p", prose(_others(checked)), class_="footnote")]
 
 
-def _group(because: str, remedy: str, rules: list[NotChecked]) -> Iterator[Html]:
+def _group(because: str, remedy: str, rules: list[str]) -> Iterator[Html]:
     for number, one in enumerate(rules):
         yield text(", ") if number else Html("")
-        yield element("code", text(one.rule))
+        yield element("code", text(one))
     yield prose(f": {because}; {remedy}." if remedy else f": {because}.")
 
 

@@ -5,7 +5,16 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Sequence
 
-from diagnose.findings import Checked, Diagnosis, Evidence, Finding, Gain, Threshold, unit_of
+from diagnose.findings import (
+    Checked,
+    Diagnosis,
+    Evidence,
+    Finding,
+    Gain,
+    NotChecked,
+    Threshold,
+    unit_of,
+)
 from diagnose.wording.numbers import ABSENT, counted, percent, ranges, rate, size
 
 _MOST_LEFT_OUT = 12
@@ -25,6 +34,14 @@ def a_step(diagnosis: Diagnosis) -> str:
 def left_out(rules: Sequence[str]) -> str:
     """The rules that nobody wanted."""
     return ", ".join(rules) if len(rules) <= _MOST_LEFT_OUT else "all other rules"
+
+
+def by_reason(rules: Sequence[NotChecked]) -> list[tuple[tuple[str, str], list[str]]]:
+    """Why rules could not be judged and what helps, each with the ids of the rules it holds for."""
+    groups: dict[tuple[str, str], list[str]] = {}
+    for one in rules:
+        groups.setdefault((one.because.rstrip("."), one.remedy.rstrip(".")), []).append(one.rule)
+    return list(groups.items())
 
 
 def unmatched(checked: Checked) -> str:

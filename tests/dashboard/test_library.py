@@ -167,8 +167,8 @@ def test_what_cannot_be_read_says_why(tmp_path: Path) -> None:
     ("problem", "said"),
     [(MemoryError(), "one: memory ran out"), (KeyError("x"), "one: reading it failed: KeyError")],
 )
-def test_a_crash_is_told_and_can_be_tried_again(
-    tmp_path: Path, problem: Exception, said: str
+def test_a_crash_is_told_and_tried_again_after_a_while(
+    tmp_path: Path, problem: Exception, said: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def load(*_: Any) -> Any:
         raise problem
@@ -177,7 +177,8 @@ def test_a_crash_is_told_and_can_be_tried_again(
     opening = opened(library, "one")
     assert opening.error is not None
     assert opening.error.message.startswith(said)
-    library.forget("one")
+    assert opened(library, "one") is opening
+    monkeypatch.setattr(library_module, "_RETRY_S", 0.0)
     assert opened(library, "one") is not opening
 
 

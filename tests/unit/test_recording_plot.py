@@ -132,6 +132,15 @@ def test_the_diagnosis_has_what_the_report_says():
     assert len(diagnosis.tables["gpus"]) == 2
 
 
+def test_the_diagnosis_goes_by_the_settings_around_as_the_command_does(tmp_path, monkeypatch):
+    assert "gpu-is-sliced" in engine.rules()
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "diagnose.toml").write_text('ignore = ["gpu-is-sliced"]\n')
+    checked = Recording(jobs.two_ranks()).diagnosis().checked
+    assert checked is not None
+    assert checked.left_out == ("gpu-is-sliced",)
+
+
 def test_a_recording_is_loaded_without_plotly():
     code = "import sys, diagnose.recording, diagnose.engine; assert 'plotly' not in sys.modules"
     subprocess.run([sys.executable, "-c", code], check=True, timeout=60)
