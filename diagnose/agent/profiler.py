@@ -240,7 +240,7 @@ class Output:
         except OSError as error:
             reason = error.strerror or str(error)
             raise RefusalError(OUTPUT, f"{path} cannot be written: {reason}") from None
-        self._open = True
+        self.open = True
 
     def finish(self) -> int:
         """Give the file its name; its size. Raises RefusalError if the disk did not take it all."""
@@ -256,14 +256,14 @@ class Output:
             os.rename(self.unfinished, self.path)
         except OSError as error:
             raise RefusalError(OUTPUT, f"{self.path} cannot be written: {error.strerror}") from None
-        self._open = False
+        self.open = False
         return size
 
     def discard(self) -> None:
         """Leave nothing, unless it was finished."""
-        if not self._open:
+        if not self.open:
             return
-        self._open = False
+        self.open = False
         for leftover in (self.unfinished, self.unfinished + ".tmp"):
             with suppress(OSError):
                 os.unlink(leftover)

@@ -31,6 +31,7 @@ MAX_SECONDS = 86_400.0
 _MARKS_SHOWN = 8
 _ANSWER_S = 2.0
 _MOST_AFTER = 1024
+_EXIT_S = 5.0
 
 
 class Recorder:
@@ -44,6 +45,7 @@ class Recorder:
         self._last_step = 0
         self._execution_trace: ExecutionTrace | None = None
         self._ending: Window | None = None
+        self._output: Output | None = None
 
     @property
     def state(self) -> str:
@@ -64,6 +66,24 @@ class Recorder:
         trace, self._execution_trace = self._execution_trace, None
         if trace is not None:
             trace.close()
+
+    def at_exit(self) -> None:
+        """End what is going on because the interpreter ends, and leave no unfinished file.
+
+        What is over already may be written to its end for 5 s. The agent's thread would clean
+        up as well, but the interpreter stops it wherever it stands.
+        """
+        window, trace, output = self.window, self._execution_trace, self._output
+        if window is not None:
+            window.abort(ABORTED, "the job has ended")
+        if trace is not None:
+            trace.close()
+        if output is None:
+            return
+        end = time.monotonic() + (_EXIT_S if window is None or window.state == OVER else 0.0)
+        while output.open and time.monotonic() < end:
+            time.sleep(0.002)
+        output.discard()
 
     @property
     def ended(self) -> bool:
@@ -149,7 +169,7 @@ class Recorder:
             error = None if window is None else window.error
             self.disarm()
             raise error or RefusalError(BAD_REQUEST, "arm before go")
-        output = Output(request.get("trace"))
+        output = self._output = Output(request.get("trace"))
         try:
             profile = _made(options, metadata)
             if by_time:
@@ -246,7 +266,7 @@ class Recorder:
             raise RefusalError(BUSY, "a window is armed; an execution trace needs its own")
         if not self._hook.install(timeout_s):
             self._raise_no_steps(False, timeout_s)
-        output = Output(request.get("path"))
+        output = self._output = Output(request.get("path"))
         try:
             trace = self._execution_trace = ExecutionTrace(
                 self._clock, output, num_steps, self._wake

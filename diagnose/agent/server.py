@@ -261,9 +261,8 @@ class Agent:
         if os.getpid() != self.pid:
             return
         with suppress(Exception):
-            window = None if self._recorder is None else self._recorder.window
-            if window is not None:
-                window.abort("aborted", "the job has ended")
+            if self._recorder is not None:
+                self._recorder.at_exit()
         if self._listener is not None:
             self._listener.remove_file()
 

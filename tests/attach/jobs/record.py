@@ -5,8 +5,10 @@ records (nowhere without it). ``EXPLICIT`` calls ``recorder.step()`` after each 
 ends the process with SIGKILL after that step.
 """
 
+import atexit
 import os
 import signal
+import sys
 from pathlib import Path
 
 import torch
@@ -15,6 +17,20 @@ from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
 import diagnose
+
+STATUS = [1]
+
+
+@atexit.register
+def end():
+    """Leave once the recorder's hooks had their turn: this one was registered before them.
+
+    What PyTorch destroys after Python is done aborts now and then on a busy machine ("terminate
+    called without an active exception"), whether the job records itself or not.
+    """
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(STATUS[0])
 
 
 def train(rank, folder, after_step):
@@ -57,3 +73,4 @@ def main():
 
 if __name__ == "__main__":
     main()
+    STATUS[0] = 0
