@@ -27,7 +27,7 @@ SLOW = """
 import time
 from diagnose.assistant import shelf
 def load(path, *, only, progress):
-    print("this must not reach the protocol")
+    print("this must not reach the protocol", flush=True)
     while True:
         time.sleep(0.01)
         progress(1)
@@ -199,12 +199,12 @@ def test_the_end_of_its_input_ends_it_in_the_middle_of_a_load(recordings):
         server.call(2, "load", path=str(recordings / "straggler"))
         server.send("ping", 3)
         assert server.answer(3) == {}  # it listens while it reads
+        # What somebody prints goes to stderr; what is on stdout is the protocol.
+        assert "must not reach" in server.process.stderr.readline()
         seconds, out, err, status = server.leave()
     assert status == 0
     assert seconds < 10
     assert "Traceback" not in err
-    # What somebody prints goes to stderr; what is on stdout is the protocol.
-    assert "must not reach" in err
     for line in out.splitlines():
         assert json.loads(line)["jsonrpc"] == "2.0"
 
