@@ -1,0 +1,1 @@
+"""Small CUDA programs with one missing synchronisation each, and their repaired twins."""
