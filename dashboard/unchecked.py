@@ -26,7 +26,9 @@ def not_checked(diagnosis: Diagnosis) -> Iterator[Component]:
         dmc.AccordionItem(
             [
                 dmc.AccordionControl(title),
-                dmc.AccordionPanel([html.Ul(items), html.P(_others(checked), className="muted")]),
+                dmc.AccordionPanel(
+                    [html.Ul(items), html.P(text.whole(_others(checked)), className="muted")]
+                ),
             ],
             value="not-checked",
         ),
@@ -59,7 +61,8 @@ def _failed(checked: Checked) -> Iterator[Component]:
 
 
 def _others(checked: Checked) -> str:
-    said = f"{counted(len(checked.clean), 'rule')} found nothing"
+    said = "".join(f"{one.rule}: {one.sentence} " for one in checked.seen)
+    said += f"{counted(len(checked.clean), 'rule')} found nothing"
     if checked.not_applicable:
         said += f"; {len(checked.not_applicable):,} do not apply to this job"
     return f"{said} (`diagnose rules` lists all)."

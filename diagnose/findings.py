@@ -193,6 +193,13 @@ class NotChecked(NamedTuple):
     remedy: str = ""
 
 
+class Seen(NamedTuple):
+    """What a rule that found nothing has to say of how it looked."""
+
+    rule: str
+    sentence: str
+
+
 class Headline(NamedTuple):
     """Where the time of a step went: means over GPUs and steps (the window where none is timed)."""
 
@@ -219,6 +226,8 @@ class Checked:
     """Rules that crashed: a defect of this package."""
     clean: tuple[str, ...] = ()
     """Ids of rules that looked and found nothing."""
+    seen: tuple[Seen, ...] = ()
+    """Of some of them: how far they could see."""
     not_applicable: tuple[str, ...] = ()
     """Ids of rules that mean nothing for this job, as those for AMD on NVIDIA."""
     accepted: tuple[Finding, ...] = ()

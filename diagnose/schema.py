@@ -259,6 +259,37 @@ COLLECTIVES = TableSchema(
     order=("gpu_op_row",),
 )
 
+ACCESSES = TableSchema(
+    "accesses",
+    "one tensor that an operator reads, writes or makes, from an execution trace recorded beside "
+    "the profile",
+    (
+        _SOURCE,
+        Column("host_op_row", "int64", "row of `host_ops` of the operator"),
+        Column(
+            "external_id",
+            "int64",
+            "the operator's External id, by which its launches and GPU operations name it",
+            nullable=True,
+        ),
+        Column("tensor", "int64", "tensor as the execution trace numbers it; reused once freed"),
+        Column("storage", "int64", "its memory, numbered by the address at which that begins"),
+        Column("device", "int32", "where the memory is, as `cuda:0` or `cpu`", text=True),
+        Column("begin", "int64", "first byte within the storage", "bytes"),
+        Column("end", "int64", "last byte within the storage, not included", "bytes"),
+        Column(
+            "dense",
+            "bool",
+            "whether it is known that all bytes of the range are touched; else a view with gaps "
+            "spans it",
+        ),
+        Column("reads", "bool", "whether the operator reads it"),
+        Column("writes", "bool", "whether the operator writes it"),
+        Column("new", "bool", "whether the operator was given the memory by the allocator"),
+    ),
+    order=("source", "host_op_row"),
+)
+
 STEPS = TableSchema(
     "steps",
     "one training step as the host marked it (`ProfilerStep#N`)",
@@ -328,4 +359,4 @@ SAMPLES = TableSchema(
     order=("source", "unix_ns"),
 )
 
-TABLES = (GPU_OPS, HOST_OPS, LAUNCHES, SYNCS, COLLECTIVES, STEPS, SAMPLES)
+TABLES = (GPU_OPS, HOST_OPS, LAUNCHES, SYNCS, COLLECTIVES, ACCESSES, STEPS, SAMPLES)

@@ -262,6 +262,10 @@ class Trace:
     observer: Observer | None = None
     missing_ranks: tuple[int, ...] = ()
     """Ranks of the job that the recorder could not record, as its manifest says."""
+    accesses: Table = field(
+        default_factory=lambda: Table(schema.ACCESSES, schema.ACCESSES.empty(), Strings())
+    )
+    """Empty unless an execution trace of the same steps was recorded beside the profile."""
 
     @cached_property
     def gpus(self) -> tuple[Gpu, ...]:

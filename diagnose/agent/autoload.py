@@ -26,6 +26,7 @@ from types import ModuleType
 from typing import Any
 
 VARIABLE = "DIAGNOSE_AGENT"
+CHECK_SYNC = "DIAGNOSE_CHECK_SYNC"  # see ``sanitizer``, which only such a job loads
 
 
 def enable() -> None:
@@ -45,6 +46,8 @@ class _TorchFinder(MetaPathFinder):
             "torch.distributed.distributed_c10d": _watch_process_group,
             "torch.cuda": _watch_cuda,
         }
+        if os.environ.get(CHECK_SYNC):
+            self._actions["torch.cuda._sanitizer"] = _watch_races
 
     def find_spec(
         self,
@@ -103,6 +106,16 @@ def _watch_process_group(module: Any) -> None:
 
 def _watch_cuda(module: Any) -> None:
     module._lazy_call(_open)
+    if os.environ.get(CHECK_SYNC):
+        from . import sanitizer
+
+        sanitizer.note_if_missing(module)
+
+
+def _watch_races(module: Any) -> None:
+    from . import sanitizer
+
+    sanitizer.watch(module)
 
 
 def _open() -> None:

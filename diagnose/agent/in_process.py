@@ -24,6 +24,7 @@ from .profiler import Output, Profile, read_options, require_torch
 from .protocol import ABORTED, INTERNAL, NO_STEPS, RefusalError
 from .start import STEP, Start
 from .steps import Mark, StepClock
+from .sync_check import SyncCheck
 from .window import OVER, PREPARED, RECORDING, Window
 
 
@@ -32,6 +33,7 @@ class LocalWindow:
 
     So ``warmup + 1 + steps`` steps are needed. ``explicit``: only ``step`` ends a step; without
     it so does an optimizer, until the first ``step`` (with ``warmup`` 0 that is too late).
+    ``check_sync``: file of an execution trace of the same steps; events are annotated as well.
     Raises ValueError for wrong arguments.
     """
 
@@ -44,6 +46,7 @@ class LocalWindow:
         options: dict[str, bool] | None = None,
         metadata: dict[str, Any] | None = None,
         explicit: bool = False,
+        check_sync: str | None = None,
     ) -> None:
         if steps < 1 or warmup < 0:
             raise ValueError("steps must be 1 or more, warmup 0 or more")
@@ -62,6 +65,8 @@ class LocalWindow:
         self._profile: Profile | None = None
         self._refusal: RefusalError | None = None
         self._explicit = explicit
+        self._check_path = check_sync
+        self._check: SyncCheck | None = None
 
     @property
     def over(self) -> bool:
@@ -78,10 +83,13 @@ class LocalWindow:
         try:
             require_torch()
             self._output = Output(self._trace)
+            if self._check_path is not None:
+                self._check = SyncCheck(self._check_path)
             self._window.arm()
             if not self._explicit:
                 self._hook.install(5.0)
-            self._window.go(Start(STEP, self._warmup + 2, 1), self._num_steps, self._make_profile)
+            start = Start(STEP, self._warmup + 2, 1)
+            self._window.go(start, self._num_steps, self._make_profile, self._check)
             self._clock.mark()  # the first step begins here
         except RefusalError as refusal:
             self._refuse(refusal)
@@ -128,7 +136,8 @@ class LocalWindow:
         if window.state in (PREPARED, RECORDING):
             window.abort(ABORTED, "the code ended before the window did")
         elif window.state != OVER:
-            window.abort(NO_STEPS, f"only {self._clock.step - 1} steps were seen, too few for it")
+            wanted = f"{self._num_steps} behind the first {self._warmup + 1} were wanted"
+            window.abort(NO_STEPS, f"only {self._clock.step - 1} steps were seen; {wanted}")
         size = window.export(output)
         return {
             "ok": True,
@@ -140,6 +149,7 @@ class LocalWindow:
             "ended_unix_ns": window.ended_unix_ns,
             "ignored": [] if self._profile is None else self._profile.ignored,
             **window.durations,
+            **({} if self._check is None else {"check_sync": self._check.finish()}),
         }
 
     def _refuse(self, refusal: RefusalError) -> None:
@@ -152,6 +162,8 @@ class LocalWindow:
             self._window.release()
         with suppress(Exception):
             self._hook.remove(5.0)
+        if self._check is not None:
+            self._check.close()
         if self._output is not None:
             self._output.discard()
 

@@ -24,6 +24,7 @@ from .protocol import (
 )
 from .start import UNIX, Start, read_start
 from .steps import Mark, StepClock
+from .sync_check import SyncCheck
 from .window import ARMED, OVER, PREPARED, RECORDING, Window
 
 MAX_STEPS = 100_000
@@ -46,6 +47,7 @@ class Recorder:
         self._execution_trace: ExecutionTrace | None = None
         self._ending: Window | None = None
         self._output: Output | None = None
+        self._check: SyncCheck | None = None
 
     @property
     def state(self) -> str:
@@ -74,6 +76,7 @@ class Recorder:
         up as well, but the interpreter stops it wherever it stands.
         """
         window, trace, output = self.window, self._execution_trace, self._output
+        check = self._check
         if window is not None:
             window.abort(ABORTED, "the job has ended")
         if trace is not None:
@@ -81,8 +84,10 @@ class Recorder:
         if output is None:
             return
         end = time.monotonic() + (_EXIT_S if window is None or window.state == OVER else 0.0)
-        while output.open and time.monotonic() < end:
+        while (output.open or (check is not None and check.open)) and time.monotonic() < end:
             time.sleep(0.002)
+        if check is not None:
+            check.close()
         output.discard()
 
     @property
@@ -170,22 +175,26 @@ class Recorder:
             self.disarm()
             raise error or RefusalError(BAD_REQUEST, "arm before go")
         output = self._output = Output(request.get("trace"))
+        check = None
         try:
+            check = self._check = _check_beside(output, request.get("check_sync"))
             profile = _made(options, metadata)
             if by_time:
                 end = time.monotonic() + timeout_s
-                window.record_for(
-                    profile, start.value, seconds, self._sleeper(window, conversation, end)
-                )
+                sleep = self._sleeper(window, conversation, end)
+                window.record_for(profile, start.value, seconds, sleep, check)
             else:
                 # Raises start-missed and stays armed: the controller tries a later start.
-                window.go(start, num_steps, lambda: profile)
+                window.go(start, num_steps, lambda: profile, check)
                 self._wait_until_over(window, conversation, timeout_s)
-            return self._publish(window, output, profile, start, seconds if by_time else None)
+            reply = self._publish(window, output, profile, start, seconds if by_time else None)
+            return reply if check is None else {**reply, "check_sync": check.finish()}
         finally:
             output.discard()
             if by_time or window.state != ARMED:
                 self.disarm()
+            if check is not None:
+                check.close()  # last: nothing starts it any more
 
     def _sleeper(
         self, window: Window, conversation: Conversation, end: float
@@ -280,6 +289,15 @@ class Recorder:
         finally:
             output.discard()
             self.disarm()
+
+
+def _check_beside(output: Output, path: Any) -> SyncCheck | None:
+    """What ``check_sync`` asks for: its file lies beside the trace, wherever that may lie."""
+    if path is None:
+        return None
+    if not isinstance(path, str) or os.path.dirname(path) != os.path.dirname(output.path):
+        raise RefusalError(BAD_REQUEST, "check_sync names a file in the folder of the trace")
+    return SyncCheck(path)
 
 
 def _made(options: dict[str, bool], metadata: dict[str, Any]) -> Profile:

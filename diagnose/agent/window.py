@@ -34,6 +34,7 @@ from .protocol import (
 )
 from .start import Start
 from .steps import Mark, StepClock
+from .sync_check import SyncCheck
 
 ARMED, WAITING, PREPARED, RECORDING, OVER = "armed", "waiting", "prepared", "recording", "over"
 
@@ -60,6 +61,7 @@ class Window:
         self._captures = CaptureWatch(self._lock, self._captured)
         self._profile: Profile | None = None
         self._make: Callable[[], Profile] | None = None
+        self._check: SyncCheck | None = None
         self._range: Any = None
         self._start: Start | None = None
         self._num_steps = 0
@@ -85,9 +87,16 @@ class Window:
             if self.state == ARMED:  # a profiler may have started meanwhile
                 self._clock.listener = self.boundary
 
-    def go(self, start: Start, num_steps: int, make: Callable[[], Profile]) -> None:
+    def go(
+        self,
+        start: Start,
+        num_steps: int,
+        make: Callable[[], Profile],
+        check: SyncCheck | None = None,
+    ) -> None:
         """Record ``num_steps`` steps from ``start`` on, with a profile made when it is near.
 
+        ``check`` is started and stopped with the profile, and closed by the caller.
         Raises RefusalError with ``start-missed`` if that is past already (the window stays
         armed), or with the reason why it is over.
         """
@@ -101,10 +110,16 @@ class Window:
             if reason is not None:
                 raise RefusalError(START_MISSED, reason)
             self._start, self._num_steps, self._make = start, num_steps, make
+            self._check = check
             self.state = WAITING
 
     def record_for(
-        self, profile: Profile, start_unix_ns: int, seconds: float, sleep: Callable[[float], bool]
+        self,
+        profile: Profile,
+        start_unix_ns: int,
+        seconds: float,
+        sleep: Callable[[float], bool],
+        check: SyncCheck | None = None,
     ) -> None:
         """Record a span of time from the caller's thread, for a process that never steps.
 
@@ -119,7 +134,7 @@ class Window:
         with self._lock:
             if self.error is not None:
                 raise self.error
-            self._profile = profile
+            self._profile, self._check = profile, check
             self.state = WAITING
         lead_s = 0.5  # preparing takes up to some hundred milliseconds the first time
         if not sleep((start_unix_ns - time.time_ns()) / 1e9 - lead_s):
@@ -193,7 +208,7 @@ class Window:
         try:
             if self._profile is not None:
                 with self._device():
-                    _stop(self._profile, state)
+                    _stop(self._profile, self._check, state)
         finally:
             try:
                 self._close_range()
@@ -304,6 +319,8 @@ class Window:
         began = time.perf_counter_ns()
         profile.start()
         self.state = RECORDING
+        if self._check is not None:
+            self._check.start()
         self.durations["start_ns"] = time.perf_counter_ns() - began
         self.started_unix_ns = time.time_ns()
 
@@ -313,6 +330,8 @@ class Window:
         with suppress(Exception):
             profile.add_metadata("diagnose_marks", [list(mark) for mark in self.marks])
         began = time.perf_counter_ns()
+        if self._check is not None:
+            self._check.stop(tell_apart=not self._captures.underway)
         profile.stop()
         self.durations["stop_ns"] = time.perf_counter_ns() - began
         self.state = OVER
@@ -343,8 +362,10 @@ class Window:
                 ring[place] = (step, values.get(sequence.group or ""), unix_ns)
 
 
-def _stop(profile: Profile, state: str) -> None:
+def _stop(profile: Profile, check: SyncCheck | None, state: str) -> None:
     try:
+        if check is not None:
+            check.stop(tell_apart=False)
         if state == PREPARED:
             with suppress(Exception):
                 profile.start()  # what was prepared ends only this way

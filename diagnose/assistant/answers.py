@@ -122,7 +122,7 @@ def _fitting(
 
 
 def findings_answer(loaded: Loaded) -> Record:
-    """Every finding in a few words, and why rules were not checked."""
+    """Every finding in a few words, why rules were not checked, and how far some could see."""
     diagnosis = loaded.diagnosis
     full = report(diagnosis)
     return {
@@ -134,6 +134,7 @@ def findings_answer(loaded: Loaded) -> Record:
         ],
         "failed": [one["rule"] for one in full["failed"]],
         "num_clean": len(full["clean"]),
+        "seen": full["seen"],
         "gains": "gains of several findings overlap and are never added",
     }
 

@@ -135,18 +135,21 @@ class Session:
         *,
         options: Mapping[str, Any] | None = None,
         metadata: Mapping[str, Any] | None = None,
+        check_of: Callable[[Member], str | None] = lambda _: None,
     ) -> Taken:
         """Record one window on all active members.
 
         ``trace_of`` names the file that a member's agent writes, as its process sees
-        it. Raises the first member's RecordingError if no member recorded anything.
+        it; ``check_of`` the execution trace of the same steps, None for none. Raises the
+        first member's RecordingError if no member recorded anything.
         """
         for attempt in range(RETRIES + 1):
             start = self._start(wanted, attempt)
             last = attempt == RETRIES or wanted.at_step is not None
 
             def call(entry: _Asked, start: Start = start) -> dict[str, Any]:
-                return self._go(entry, start, trace_of(entry[0]), options, metadata)
+                member = entry[0]
+                return self._go(entry, start, trace_of(member), options, metadata, check_of(member))
 
             replies, missed = self._gather(call, wait_for_others=last)
             again = bool(missed)
@@ -223,7 +226,10 @@ class Session:
         if start.steps is None:
             self._say(f"no optimizer step is seen: recording {start.seconds:g} s by the clock")
         elif wanted.at_step is None:
-            self._say(f"recording {start.steps} steps of about {start.step_ns / 1e6:.1f} ms")
+            self._say(
+                f"recording {start.steps} step{'s' * (start.steps != 1)} of about "
+                f"{start.step_ns / 1e6:.1f} ms"
+            )
         return start
 
     def _seen(self, armed: Mapping[Member, Marks]) -> Seen:
@@ -287,9 +293,12 @@ class Session:
         trace: str | Path,
         options: Mapping[str, Any] | None,
         metadata: Mapping[str, Any] | None,
+        check: str | None,
     ) -> dict[str, Any]:
         length = {"seconds": start.seconds} if start.steps is None else {"steps": start.steps}
-        timeout_s = self.timeout_s + 3 * start.expected_s  # recorded steps are slower
+        beside = {} if check is None else {"check_sync": check}
+        # Recorded steps are slower, with an execution trace several times.
+        timeout_s = self.timeout_s + (3 if check is None else 10) * start.expected_s
         member, channel = asked
         with member.awaited():
             channel.send(
@@ -301,6 +310,7 @@ class Session:
                 metadata=dict(metadata or {}),
                 timeout_s=timeout_s,
                 **length,
+                **beside,
             )
             try:
                 reply = channel.receive(timeout_s + GRACE_S)

@@ -3,6 +3,11 @@
 from __future__ import annotations
 
 _PLAIN_WIDTH = 100
+_OTHER_NAMES = dict.fromkeys(
+    ("check-sync", "hazard", "hazards", "race", "races", "wait_stream", "record_stream"),
+    "missing-stream-sync",
+)
+"""What a person may look for a rule by."""
 
 
 def explained(topic: str, width: int = _PLAIN_WIDTH) -> str:
@@ -23,6 +28,8 @@ def explained(topic: str, width: int = _PLAIN_WIDTH) -> str:
     variable = _known.variables().get(topic.upper())
     if variable is not None:
         return _rule_pages.variable_text(variable, width)
+    if topic.lower() in _OTHER_NAMES:
+        return explained(_OTHER_NAMES[topic.lower()], width)
     raise _unknown(topic, [*rules, "folklore", "variables", *_known.variables()])
 
 

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from diagnose.cli._options import CheckSync
 from diagnose.errors import UsageError
 
 if TYPE_CHECKING:
@@ -82,6 +83,7 @@ def attach(
     stacks: Annotated[bool, typer.Option("--stacks", help="Record Python stacks.")] = False,
     memory: Annotated[bool, typer.Option("--memory", help="Record allocations.")] = False,
     execution_trace: ExecutionTrace = False,
+    check_sync: CheckSync = False,
     route: Annotated[
         str, typer.Option(metavar="ROUTE", help=f"How to get in: {_ROUTES}.")
     ] = "auto",
@@ -106,13 +108,14 @@ def attach(
       diagnose attach
       diagnose attach --job train.py --steps 5 -o before
       diagnose attach 4711 --seconds 5 --stacks
+      diagnose attach --check-sync --steps 2
     """
     from diagnose import collect
     from diagnose.cli._recording import Narrator, default_folder, print_report, stoppable
 
     _check_store(store, hosts, chosen=bool(pids or job), everything=everything)
     by_route = collect.route_named(route)
-    options = collect.Options(shapes, stacks, memory, execution_trace)
+    options = collect.Options(shapes, stacks, memory, execution_trace, check_sync=check_sync)
     folder = output or default_folder()
     recorded: list[Recorded] = []
     with Narrator() as say, stoppable(say.keep):
@@ -201,7 +204,8 @@ def _done(recorded: Recorded) -> str:
     ranks = in_ranges(rank.rank for rank in content.ranks)
     what = "rank" if len(content.ranks) == 1 else "ranks"
     of = f" of {content.world_size}" if content.world_size else ""
-    steps = f"{content.num_steps} steps" if content.num_steps else "a window"
+    number = content.num_steps
+    steps = f"{number} step{'s' * (number != 1)}" if number else "a window"
     return f"recorded {steps} of {what} {ranks}{of} into {recorded.folder}"
 
 

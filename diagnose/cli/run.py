@@ -8,6 +8,8 @@ from typing import Annotated
 
 import typer
 
+from diagnose.cli._options import CheckSync
+
 Command = Annotated[
     list[str],
     typer.Argument(
@@ -102,6 +104,7 @@ def run(
         bool, typer.Option("--telemetry/--no-telemetry", help="Read the GPUs' sensors.")
     ] = True,
     stacks: Annotated[bool, typer.Option("--stacks", help="Record Python stacks too.")] = False,
+    check_sync: CheckSync = False,
 ) -> None:
     """Start a job with the agent in it, and record windows.
 
@@ -115,6 +118,7 @@ def run(
       diagnose run -- torchrun --nproc-per-node 8 train.py
       diagnose run --every 500 -o windows -- torchrun --nproc-per-node 8 train.py
       diagnose run --on-slow 20% --keep 5 --max-disk 2GB -- python train.py
+      diagnose run --check-sync --at-step 100 -- torchrun --nproc-per-node 8 train.py
       diagnose run --try NCCL_ALGO=Ring,Tree -- torchrun --nproc-per-node 8 train.py
     """
     from diagnose.attach.launching.retention import Limits, parse_size
@@ -132,10 +136,15 @@ def run(
         raise UsageError(
             "--try takes a window of its own", hint="leave --every, --at-step and --on-slow out"
         )
+    if check_sync and not triggers:
+        raise UsageError(
+            "--check-sync says what windows hold, and none is asked for",
+            hint="give --at-step, --every or --on-slow, or use `diagnose attach --check-sync`",
+        )
     if shared_folder is not None and not all_hosts:
         raise UsageError("--shared-folder serves --all-hosts", hint="give that too")
     limits = Limits(keep, None if max_disk is None else parse_size(max_disk))
-    options = Options(stacks=stacks, telemetry=telemetry)
+    options = Options(stacks=stacks, telemetry=telemetry, check_sync=check_sync)
     variables = _variables(all_hosts, shared_folder)
     if try_ is not None:
         from diagnose.cli._trials import parse, run_trials

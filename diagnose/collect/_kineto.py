@@ -15,6 +15,7 @@ from diagnose.attach.session import Wanted
 from diagnose.collect._compress import compress_all
 from diagnose.collect._folder import RecordingFolder
 from diagnose.collect._reach import Reach
+from diagnose.collect._sync_notes import BY_DAEMON, sync_notes
 from diagnose.collect._window import Files, Options
 from diagnose.errors import AttachError, UsageError
 from diagnose.manifest import RankFiles, RecordingNote
@@ -72,6 +73,8 @@ def record(
                     route="kineto-daemon",
                 )
             )
+    if options.check_sync:
+        files.notes += sync_notes({rank.rank: BY_DAEMON for rank in files.ranks})
     begin = "at an iteration that each counts for itself"
     if wanted.steps is None:
         begin = "within milliseconds of each other"

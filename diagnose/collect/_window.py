@@ -13,6 +13,7 @@ from typing import Any
 from diagnose import __version__
 from diagnose.attach import observer
 from diagnose.attach.session import Member, Session, Taken, Wanted
+from diagnose.collect._checks import Checks
 from diagnose.collect._compress import compress_all
 from diagnose.collect._delivery import Delivery, Sent, delivery
 from diagnose.collect._folder import RecordingFolder
@@ -34,12 +35,14 @@ class Options:
     memory: bool = False
     execution_trace: bool = False
     telemetry: bool = True
+    check_sync: bool = False
+    """An execution trace and events of the same steps, and Python stacks whatever ``stacks`` is."""
 
     def for_agent(self) -> dict[str, bool]:
         """As the agents' protocol names them."""
         return {
             "shapes": self.shapes,
-            "stacks": self.stacks,
+            "stacks": self.stacks or self.check_sync,
             "memory": self.memory,
             "sync_events": True,
             "all_threads": True,
@@ -81,6 +84,7 @@ class WindowRecorder:
         self._environments: dict[Member, dict[str, Any]] = {}
         self._step_times: dict[Member, StepTimes] = {}
         self._execution_trace: tuple[Member, Path] | None = None
+        self._checks = Checks(folder, wanted=options.check_sync)
         self._sensors = Sensors(wanted=options.telemetry)
 
     def record(self, wanted: Wanted, files: Files) -> None:
@@ -101,11 +105,13 @@ class WindowRecorder:
                 self._trace_of,
                 options=self._options.for_agent(),
                 metadata={"tool": f"torch-diagnose {__version__}"},
+                check_of=self._checks.asked,
             )
             ended_s = time.monotonic()  # a profiler stops once the GPU has done its work
             self._look_around(files.taken)
             self._fetch(files.taken)
-            if self._options.execution_trace:
+            self._checks.fetch(self._traces, files.taken.replies)
+            if self._options.execution_trace and not self._options.check_sync:
                 self._record_execution_trace(files)
             self._session.leave()
             self._sensors.stop_after_refresh(files.notes, ended_s)
@@ -116,11 +122,14 @@ class WindowRecorder:
             self._sensors.close()
             for way in self._deliveries.values():
                 way.discard()
+            self._checks.discard()
 
     def _trace_of(self, member: Member) -> str:
-        if member in self._deliveries:  # a second try
-            return self._deliveries[member].asked
         target = self._folder.file(_rank(member), "trace.json")
+        if member in self._deliveries:  # a second try: of the first one nothing may lie there
+            self._deliveries[member].discard()
+            target.unlink(missing_ok=True)
+            return self._deliveries[member].asked
         fetch = getattr(member.channel, "fetch", None)
         if fetch is not None:
             self._deliveries[member] = Sent(fetch, target)
@@ -184,12 +193,14 @@ class WindowRecorder:
         # In the order of ranks, not in that of arrival: what an interrupt leaves is then the same.
         found = sorted(self._traces.items(), key=lambda item: item[1].name)
         plain = {m: path for m, path in found if path.suffix == ".json"}
-        if plain:
+        beside = self._checks.paths
+        paths = [*plain.values(), *beside.values()]
+        if paths:
             packed = compress_all(
-                list(plain.values()),
-                lambda done: self._say(f"compressing traces: {done} of {len(plain)}"),
+                paths, lambda done: self._say(f"compressing traces: {done} of {len(paths)}")
             )
-            self._traces |= dict(zip(plain, packed, strict=True))
+            self._traces |= dict(zip(plain, packed, strict=False))
+            beside |= dict(zip(list(beside), packed[len(plain) :], strict=True))
         self._enter(files)
 
     def _rescue(self, files: Files) -> None:
@@ -202,6 +213,7 @@ class WindowRecorder:
             for member in files.taken.replies
             if (path := whole.get(f"rank{_rank(member):05d}")) is not None
         }
+        self._checks.find(self._traces)
         files.ranks.clear()
         self._enter(files)
         files.notes.append(
@@ -223,6 +235,7 @@ class WindowRecorder:
         files.started_unix_ns = min((ns for ns in began if isinstance(ns, int)), default=None)
         files.failures = {m.channel.who: e for m, e in self._session.failures.items()}
         files.notes += _ignored(replies)
+        files.notes += self._checks.notes(self._traces, replies)
 
     def _rank_files(self, member: Member) -> RankFiles:
         rank = _rank(member)
@@ -236,14 +249,16 @@ class WindowRecorder:
             with open(env, "x", encoding="utf-8") as file:  # follows no link
                 file.write(json.dumps(environment, indent=1) + "\n")
         telemetry = self._folder.file(rank, "telemetry.csv")
-        own = self._execution_trace
+        own = self._checks.paths.get(member)
+        if self._execution_trace is not None and self._execution_trace[0] is member:
+            own = self._execution_trace[1]
         status = member.status
         return RankFiles(
             rank,
             self._traces[member].name,
             telemetry=telemetry.name if telemetry.is_file() else None,
             env=None if env is None else env.name,
-            execution_trace=own[1].name if own is not None and own[0] is member else None,
+            execution_trace=None if own is None else own.name,
             host=_text(status.get("host")),
             pid=member.pid,
             local_rank=_whole(status.get("local_rank")),

@@ -27,6 +27,7 @@ from diagnose.attach import observer
 from diagnose.attach.discovery.discover import in_ranges
 from diagnose.collect._compress import compress
 from diagnose.collect._sensors import REFRESH_S
+from diagnose.collect._sync_notes import KEY, sync_notes
 from diagnose.errors import DiagnoseError, RecordingError
 from diagnose.manifest import Manifest, RankFiles, RecordingNote, Window
 from diagnose.telemetry import (
@@ -154,6 +155,7 @@ class _Rank:
         env = self._write_environment(environment)
         trace = compress(self._file("trace.json"))
         reply = dict(said.get("reply") or {})
+        execution_trace = self._check_of_synchronisation(reply)
         # The export came after the steps that follow the window, and held none of them up.
         marks = observer.rank_marks(said.get("marks") or (), {**reply, "export_ns": 0})
         times = observer.step_times([marks])[0] if marks is not None else None
@@ -166,6 +168,7 @@ class _Rank:
             trace.name,
             telemetry=self._existing("telemetry.csv"),
             env=env.name,
+            execution_trace=execution_trace,
             host=socket.gethostname(),
             pid=int(self._about["pid"]),
             local_rank=self._about.get("local_rank"),
@@ -175,6 +178,21 @@ class _Rank:
         )
         enter(self._folder, files, self._of_job(reply), self._notes)
         self._whole = True
+
+    def _check_of_synchronisation(self, reply: Mapping[str, Any]) -> str | None:
+        """The name of the execution trace, compressed; what is missing becomes a note."""
+        if not self._about.get(KEY):
+            return None
+        answer: Any = reply.get(KEY)
+        name = None
+        if isinstance(answer, dict) and "path" in answer:
+            try:
+                name = compress(self._file("execution_trace.json")).name
+            except OSError as error:
+                answer = {**answer, "error": str(error)}
+                del answer["path"]
+        self._notes += sync_notes({self._rank: answer})
+        return name
 
     def _write_environment(self, environment: Mapping[str, Any]) -> Path:
         """Write a new file: neither over one that is there nor through a link."""

@@ -18,7 +18,7 @@ from diagnose.errors import InputError, InputNotFoundError, UsageError
 from diagnose.manifest import Manifest
 from diagnose.readers import files
 from diagnose.readers.assemble import ranks
-from diagnose.trace import HostIntervals, Note, Observer
+from diagnose.trace import HostIntervals, Note, Observer, Severity
 
 Given = str | os.PathLike[str] | Sequence[str | os.PathLike[str]]
 
@@ -26,18 +26,19 @@ _MAX_DEPTH = 4
 _MAX_FOLDERS = 10_000
 _ENVIRONMENT = re.compile(r"(?:^|.*[._-])env\.json", re.IGNORECASE)
 _TELEMETRY = re.compile(r"(?:^|.*[._-])telemetry\.csv", re.IGNORECASE)
+_EXECUTION_TRACE = re.compile(r"(?:^|.*[._-])execution_trace\.json(?:\.gz)?", re.IGNORECASE)
 _TRACE_SUFFIX = re.compile(r"(?:\.(?:pt|trace|chrome_trace|json|gz|zip))+", re.IGNORECASE)
 _MAYBE_TRACE = re.compile(r".*\.(?:json|gz|zip|trace)|[^.]+", re.IGNORECASE)
 # Names of things that live beside traces; by suffix they could be traces.
 _NEVER_TRACE = re.compile(
-    r"makefile|dockerfile|license|readme|expected\.json|package(?:-lock)?\.json|.*\.tar\.gz|.*\.tgz"
-    r"|(?:.*[._-])?execution_trace\.json(?:\.gz)?",
+    r"makefile|dockerfile|license|readme|expected\.json|package(?:-lock)?\.json|.*\.tar\.gz|.*\.tgz",
     re.IGNORECASE,
 )
 
 
 _KNOWN_OF_A_FILE = (
-    *("manifest_rank", "world_size", "environment", "telemetry", "host_intervals", "gpu_uuid"),
+    *("manifest_rank", "world_size", "environment", "telemetry", "execution_trace"),
+    *("host_intervals", "gpu_uuid"),
 )
 # A file that calls itself so was meant to be a trace, wherever it was found.
 _MEANT = re.compile(r"trace|(?<![A-Za-z0-9])rank[_-]?\d", re.IGNORECASE)
@@ -53,6 +54,7 @@ class TraceFile:
     world_size: int | None = None
     environment: str | None = None
     telemetry: str | None = None
+    execution_trace: str | None = None
     host_intervals: HostIntervals | None = None
     gpu_uuid: str | None = None
     """As the manifest names the rank's GPU."""
@@ -67,6 +69,7 @@ class Inputs:
     environments: list[str] = field(default_factory=list)
     """Environment files given that belong to no trace by name."""
     telemetries: list[str] = field(default_factory=list)
+    execution_traces: list[str] = field(default_factory=list)
     recordings: list[Manifest] = field(default_factory=list)
     """The manifests that were read."""
 
@@ -104,7 +107,8 @@ def find(given: Given) -> Inputs:
     _drop_repeated(result)
     if not result.traces:
         raise InputNotFoundError(
-            f"{_listed(map(str, paths))}: environment or telemetry alone, no trace",
+            f"{_listed(map(str, paths))}: environment, telemetry or execution trace alone, no "
+            "trace of the profiler",
             hint="give the trace that they belong to as well",
         )
     _attach(result)
@@ -141,6 +145,8 @@ def _add_file(result: Inputs, path: str, *, found: bool) -> None:
         result.environments.append(path)
     elif _TELEMETRY.fullmatch(name):
         result.telemetries.append(path)
+    elif _EXECUTION_TRACE.fullmatch(name):
+        result.execution_traces.append(path)
     elif name == manifests.FILE_NAME:
         _add_folder(result, folder or ".")
     else:
@@ -247,6 +253,12 @@ def _add_ranks(result: Inputs, folder: str, manifest: Manifest) -> bool:
                 path = None
             companions.append(path)
         entry.environment, entry.telemetry = companions
+        if rank.execution_trace is not None:
+            path = files.join(folder, rank.execution_trace)
+            if files.is_file(path):
+                entry.execution_trace = path
+            else:
+                missing.append(f"rank {rank.rank}: {rank.execution_trace}")
         if rank.step_times is not None:
             entry.host_intervals = HostIntervals(**vars(rank.step_times))
         entry.gpu_uuid = rank.gpu_uuid
@@ -304,7 +316,7 @@ def could_be_trace(path: str) -> bool:
 
 def _is_companion(path: str) -> bool:
     name = files.split(path)[1]
-    return bool(_ENVIRONMENT.fullmatch(name) or _TELEMETRY.fullmatch(name))
+    return any(kind.fullmatch(name) for kind in (_ENVIRONMENT, _TELEMETRY, _EXECUTION_TRACE))
 
 
 def stem(path: str) -> str:
@@ -315,20 +327,28 @@ def stem(path: str) -> str:
 
 
 def _attach(result: Inputs) -> None:
-    """Give each trace the environment and telemetry of its stem, given or lying beside it.
+    """Give each trace the companions of its stem, given or lying beside it.
 
     A single one that was given with a single trace belongs to it, whatever its name.
     """
-    given = {"environment": result.environments, "telemetry": result.telemetries}
-    for kind, suffix in (("environment", ".env.json"), ("telemetry", ".telemetry.csv")):
-        left = given[kind]
+    for kind, suffixes, left in (
+        ("environment", (".env.json",), result.environments),
+        ("telemetry", (".telemetry.csv",), result.telemetries),
+        (
+            "execution_trace",
+            (".execution_trace.json", ".execution_trace.json.gz"),
+            result.execution_traces,
+        ),
+    ):
         for trace in result.traces:
             if getattr(trace, kind) is not None:
                 continue
-            wanted = stem(trace.path) + suffix
-            mine = [p for p in left if files.identity(p) == files.identity(wanted)]
-            if mine or files.is_file(wanted):
-                setattr(trace, kind, mine[0] if mine else wanted)
+            wanted = [stem(trace.path) + suffix for suffix in suffixes]
+            same = {files.identity(path) for path in wanted}
+            mine = [path for path in left if files.identity(path) in same]
+            mine = mine or list(filter(files.is_file, wanted))
+            if mine:
+                setattr(trace, kind, mine[0])
         used = {files.identity(path) for t in result.traces if (path := getattr(t, kind))}
         left[:] = [path for path in left if files.identity(path) not in used]
         if len(result.traces) == len(left) == 1 and getattr(result.traces[0], kind) is None:
@@ -336,9 +356,12 @@ def _attach(result: Inputs) -> None:
         for path in left:
             sentence = (
                 f"{path}: belongs to no trace that was given (by its name, as "
-                f"rank00000{suffix} to rank00000.trace.json) and was left out"
+                f"rank00000{suffixes[0]} to rank00000.trace.json) and was left out"
             )
-            result.notes.append(Note(f"{kind}-unassigned", "warning", sentence))
+            # Without the settings or sensors that were given figures are missing.
+            severity: Severity = "info" if kind == "execution_trace" else "warning"
+            named = kind.replace("_", "-")
+            result.notes.append(Note(f"{named}-unassigned", severity, sentence))
         left.clear()
 
 
@@ -354,7 +377,7 @@ def _drop_repeated(result: Inputs) -> None:
                 if getattr(first, name) is None:
                     setattr(first, name, getattr(trace, name))
     result.traces = list(seen.values())
-    for kind in (result.environments, result.telemetries):
+    for kind in (result.environments, result.telemetries, result.execution_traces):
         kind[:] = list({files.identity(path): path for path in kind}.values())
 
 

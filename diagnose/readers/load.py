@@ -19,12 +19,12 @@ from diagnose.errors import (
     NotATraceError,
 )
 from diagnose.names import Classifier
-from diagnose.readers import environment, inputs, telemetry_csv
+from diagnose.readers import environment, execution_trace, inputs, telemetry_csv
 from diagnose.readers.assemble import Origin, Part, assemble_file
 from diagnose.readers.containers import ByteStream, open_streams
 from diagnose.readers.foreign import describe_foreign
 from diagnose.readers.inputs import TraceFile
-from diagnose.readers.raw import Columns, FormatReader, ReadOptions
+from diagnose.readers.raw import Columns, ExecutionTrace, FormatReader, ReadOptions
 from diagnose.schema import Detail
 from diagnose.trace import Note
 
@@ -60,7 +60,13 @@ def load(job: Job, progress: Callable[[int], None] | None = None) -> Outcome:
     """Read all traces of one file. What cannot be read is in the outcome, not raised."""
     outcome = Outcome()
     classifier = Classifier.load(job.classify)
-    options = ReadOptions(job.detail, classifier.host_prefixes, job.memory_limit_bytes, progress)
+    options = ReadOptions(
+        job.detail,
+        classifier.host_prefixes,
+        job.memory_limit_bytes,
+        progress,
+        function_ids=_wants_accesses(job),
+    )
     try:
         for member, stream in _streams(job.trace.path):
             if member != job.trace.path and not inputs.could_be_trace(member):
@@ -119,11 +125,15 @@ def _origin(job: Job, *, first: bool) -> Origin:
     trace, notes = job.trace, list[Note]()
     content: dict[str, Any] = {}
     samples: Columns | None = None
+    touched: ExecutionTrace | None = None
     if trace.environment is not None:
         content, said = environment.read(trace.environment)
         notes += said
     if trace.telemetry is not None and first:
         samples, said = telemetry_csv.read(trace.telemetry)
+        notes += said
+    if trace.execution_trace is not None and first and _wants_accesses(job):
+        touched, said = execution_trace.read(trace.execution_trace)
         notes += said
     return Origin(
         trace.manifest_rank,
@@ -134,7 +144,13 @@ def _origin(job: Job, *, first: bool) -> Origin:
         tuple(notes),
         trace.host_intervals,
         trace.gpu_uuid,
+        touched,
     )
+
+
+def _wants_accesses(job: Job) -> bool:
+    """Operators are tied to an execution trace only where all of them are kept."""
+    return job.trace.execution_trace is not None and job.detail >= Detail.ALL
 
 
 def _reader(stream: ByteStream, path: str) -> FormatReader:

@@ -99,6 +99,10 @@ OPERATOR_EVENTS = {  # of `Detail.SHAPES`: operators of which no more is kept
     "external_id": "int64",
     "shapes": "int32",
 }
+FUNCTION_IDS = {  # of host events, where `ReadOptions.function_ids` asks for them
+    "order": "int64",  # of the event that carries it
+    "function_id": "int64",
+}
 GROUPS: Mapping[str, Mapping[str, str]] = {
     "gpu": GPU_EVENTS,
     "host": HOST_EVENTS,
@@ -106,6 +110,25 @@ GROUPS: Mapping[str, Mapping[str, str]] = {
     "syncs": SYNC_EVENTS,
     "collectives": COLLECTIVE_METADATA,
     "operators": OPERATOR_EVENTS,
+    "functions": FUNCTION_IDS,
+}
+
+EXECUTION_NODES = {  # operators of an execution trace, in file order
+    "function_id": "int64",  # the same in the profile's event; 0: none
+    "name": "int32",
+    "unexplained": "bool",  # no schema says what it does to its tensors, nor what runs within it
+}
+ACCESSES = {  # tensors of these operators; see `schema.ACCESSES`
+    "node": "int64",  # row of the nodes
+    "tensor": "int64",
+    "storage": "int64",
+    "device": "int32",
+    "begin": "int64",
+    "end": "int64",
+    "dense": "bool",
+    "reads": "bool",
+    "writes": "bool",
+    "new": "bool",
 }
 
 
@@ -126,6 +149,7 @@ class RawFile:
     syncs: Columns = field(default_factory=lambda: empty("syncs"))
     collectives: Columns = field(default_factory=lambda: empty("collectives"))
     operators: Columns = field(default_factory=lambda: empty("operators"))
+    functions: Columns = field(default_factory=lambda: empty("functions"))
     metadata: dict[str, Any] = field(default_factory=dict)
     """Top-level keys of the file (distributedInfo, deviceProperties, host_name ...)."""
     process_names: dict[str, str] = field(default_factory=dict)
@@ -138,6 +162,18 @@ class RawFile:
     complete: bool = True
     """Whether every event of the file was read: none dropped, none cut off."""
     notes: list[Note] = field(default_factory=list)
+
+
+@dataclass
+class ExecutionTrace:
+    """What the operators of one process touch. Text columns are codes into ``strings``."""
+
+    path: str
+    process: str | None
+    """pid as written; None: not said."""
+    strings: list[str]
+    nodes: Columns
+    accesses: Columns
 
 
 @dataclass(frozen=True)
@@ -153,6 +189,8 @@ class ReadOptions:
     memory_limit_bytes: int | None = None
     progress: Callable[[int], None] | None = None
     """Called with the number of bytes of the file (as stored) read since the last call."""
+    function_ids: bool = False
+    """Keep what ties host events to an execution trace."""
 
 
 class Stream(Protocol):

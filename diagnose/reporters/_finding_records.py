@@ -35,6 +35,7 @@ def checked_records(diagnosis: Diagnosis) -> Record:
         "not_checked": [_not_checked(one) for one in checked.not_checked],
         "failed": [_not_checked(one) for one in checked.failed],
         "clean": list(checked.clean),
+        "seen": [{"rule": one.rule, "sentence": one.sentence} for one in checked.seen],
         "not_applicable": list(checked.not_applicable),
         "accepted": [{"key": one.key, "rule": one.rule} for one in checked.accepted],
         "num_accepted_unmatched": checked.num_unmatched,

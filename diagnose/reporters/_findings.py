@@ -83,6 +83,7 @@ def closing_lines(diagnosis: Diagnosis, *, unicode: bool) -> Iterator[Line]:
         lines.append(Line("quiet", f"{keys}.", "Accepted by the baseline"))
     if checked.num_unmatched:
         lines.append(Line("quiet", f"{unmatched(checked)}.", "Baseline"))
+    lines += [Line("quiet", f"{one.rule}: {one.sentence}", "Checked") for one in checked.seen]
     quiet = []
     if checked.clean:
         quiet.append(f"{counted(len(checked.clean), 'rule')} found nothing")

@@ -160,7 +160,8 @@ def _group(because: str, remedy: str, rules: list[str]) -> Iterator[Html]:
 
 
 def _others(checked: Checked) -> str:
-    said = [f"{counted(len(checked.clean), 'rule')} found nothing"]
+    said = [f"{one.rule}: {one.sentence.rstrip('.')}" for one in checked.seen]
+    said.append(f"{counted(len(checked.clean), 'rule')} found nothing")
     if checked.not_applicable:
         said.append(f"{len(checked.not_applicable):,} do not apply to this job")
     if checked.accepted:

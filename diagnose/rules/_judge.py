@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from diagnose.findings import Checked, Finding, Headline, NotChecked, Threshold
+from diagnose.findings import Checked, Finding, Headline, NotChecked, Seen, Threshold
 from diagnose.rules._facts import AbsentTableError, Facts
 from diagnose.rules._folding import Judged, arranged
 from diagnose.rules._gain import gain_of, severity_of
@@ -75,7 +75,7 @@ def judge(
     """
     found: list[Judged] = []
     not_checked, crashed = [], []
-    clean, not_applicable = [], []
+    clean, not_applicable, seen = [], [], []
     chosen = judging.chosen(rules)
     for rule in chosen:
         thresholds = judging.settings.thresholds.get(rule.id, rule.thresholds)
@@ -97,12 +97,15 @@ def judge(
             not_applicable.append(rule.id)
         elif not symptoms:
             clean.append(rule.id)
+            if isinstance(answer, Clean) and answer.told:
+                seen.append(Seen(rule.id, answer.because))
     accepted = tuple(one.finding for one in found if one.finding.key in judging.accepted)
     new = [one for one in found if one.finding.key not in judging.accepted]
     return arranged(new), Checked(
         not_checked=tuple(not_checked),
         failed=tuple(crashed),
         clean=tuple(clean),
+        seen=tuple(seen),
         not_applicable=tuple(not_applicable),
         accepted=accepted,
         num_unmatched=len(judging.accepted - {one.finding.key for one in found}),
@@ -151,7 +154,7 @@ def _judged(
     finding = Finding(
         rule=rule.id,
         title=rule.title,
-        severity=severity_of(confidence, gain, rule.at_most),
+        severity=symptom.severity or severity_of(confidence, gain, rule.at_most),
         confidence=confidence,
         sentence=symptom.sentence,
         key=_key(facts, rule, symptom),

@@ -52,6 +52,8 @@ class Symptom:
     """Why there is no figure for the gain, where there is neither a change nor a cost."""
     confidence: Confidence | None = None
     """Instead of the rule's."""
+    severity: FindingSeverity | None = None
+    """Instead of that by the gain: proven faults of results have none."""
     explains: tuple[str, ...] | None = None
     """Instead of the rule's."""
     subject: str = ""
@@ -63,6 +65,8 @@ class Clean:
     """The rule looked and found nothing. ``()`` says the same; this can say what it saw."""
 
     because: str = ""
+    told: bool = False
+    """Whether the report says so too: where it matters how far the rule could see."""
 
 
 @dataclass(frozen=True)

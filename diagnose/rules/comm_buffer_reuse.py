@@ -15,8 +15,9 @@ of the one begins where an input or output of the other does. What kernels write
 not in a trace: this is a hint, never more.
 
 ## Stays silent when
-Transfers that share a buffer follow each other, or are ordered by their stream. Where no addresses
-were recorded, which is usual, it is listed as not checked.
+Transfers that share a buffer follow each other, or are ordered by their stream; or an execution
+trace was recorded, by which `missing-stream-sync` decides. Where neither that nor addresses were
+recorded, it is listed as not checked.
 
 ## What to do
 If results differ between runs: use two buffers in turn for each direction, each of them again only
@@ -87,13 +88,15 @@ class Transfer(NamedTuple):
 
 def check(facts: Facts, limits: Limits) -> Outcome:
     """One finding for each GPU."""
+    if facts.find("hazards") is not None:
+        # What is used at once without an order is proven there, or is no fault.
+        return Clean("the execution trace tells: see missing-stream-sync")
     table = facts.trace.collectives
     if not (table.known("in_addresses") & table.known("out_addresses")).any():
         return NotJudged(
             "the addresses of buffers are not in the trace",
-            "PyTorch writes them into execution traces (`diagnose attach --execution-trace`), "
-            "which are not read here; where results differ between runs, a few steps with "
-            "TORCH_CUDA_SANITIZER=1 name the tensors that are used too early",
+            "record with `diagnose attach --check-sync`, or run a few steps under `diagnose "
+            "check-sync`",
         )
     found = []
     for gpu in facts.gpus:
@@ -164,7 +167,7 @@ def _symptom(facts: Facts, gpu: Gpu, pairs: list[tuple[Transfer, Transfer]]) -> 
                 "torch.cuda.current_stream().wait_stream(other)  # or work.wait()",
             ),
             Fix("Or use two buffers in turn for each direction."),
-            Fix("See what the stream sanitizer says.", "TORCH_CUDA_SANITIZER=1"),
+            Fix("Be sure: see which uses nothing orders.", "diagnose attach --check-sync"),
         ),
         caveats=(
             "Buffers that begin at one address need not be used to the same end.",

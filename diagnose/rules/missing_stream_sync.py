@@ -1,34 +1,46 @@
-"""Nothing waits for a collective before its result may be used.
+"""Nothing orders two uses of the same memory.
 
 ## Looks for
-Collectives on a stream of their own for whose end no other stream and no host call waits, while
-kernels launched after them already run.
+Two operations on different streams, or one of the GPU and one of the host, that use the same bytes
+of a tensor, at least one of them writing, with no path of launches, events and waits between them.
+On ranks without an execution trace: collectives on a stream of their own for whose end nothing
+waits, while kernels launched after them already run.
 
 ## Why it costs time
-It costs no time, it may cost the result: a kernel that reads a tensor before its collective is done
+It costs no time, it may cost the result: a kernel that reads a tensor before it is written whole
 reads old or half-written numbers. Losses differ between runs or turn into NaN once communication
 overlaps compute.
 
 ## How it decides
-The optimizer is taken to read what collectives before it have made. After `min_untied_pct` of the
-collectives of a stream or more, and before the first kernel of the next optimizer step, no other
-stream that computes waits for an event (one whose stream is not recorded counts as a wait), and the
-host waits for neither that stream nor the device; and at least `min_num_early` of these collectives
-have not ended when that kernel starts. Where no optimizer step is marked, the next kernel stands
-for it, and a wait at any later time counts. Which tensor a kernel reads is not in a trace: this is
-a hint, never more.
+With an execution trace of the same steps (`diagnose attach --check-sync`) nothing is taken for
+granted. What each operator reads and writes is in that trace; which event each stream and the host
+waits for is noted in the profile; what must be over before what may begin follows from both. Two
+uses without an order are a critical finding, however far apart they came this time. Where one of
+them is a view with gaps, the bytes may differ: that is a hint. Memory that the allocator gave out
+again before a use on another stream was over (no `record_stream`) counts as well.
+
+On a rank without one, the optimizer is taken to read what collectives before it have made. After
+`min_untied_pct` of the collectives of a stream or more, and before the first kernel of the next
+optimizer step, no other stream that computes waits for an event (one whose stream is not recorded
+counts as a wait), and the host waits for neither that stream nor the device; and at least
+`min_num_early` of these collectives have not ended when that kernel starts. Where no optimizer step
+is marked, the next kernel stands for it, and a wait at any later time counts. Which tensor a kernel
+reads is not in a profile alone: this is a hint.
 
 ## Stays silent when
-The compute stream waits before the optimizer, as after each `Work.wait()`; collectives run on the
-compute stream, which orders them; or they are replayed from a CUDA graph, which holds the order.
+A stream or the host waits before the second use, as after each `Work.wait()`; both run on one
+stream, which orders them; or they are replayed from a CUDA graph, which holds the order. Not seen
+are kernels without an operator (Triton, extensions), the inside of CUDA graphs, and uses in other
+steps than the recorded ones: the report counts them.
 
 ## What to do
-Call `wait()` on the work that the collective returned before its result is used, or let the
-consumer's stream wait. Do not synchronise on the host: that hides it and costs the overlap.
+Let the second stream wait for the first (`wait_stream`, or `wait()` on the work that a collective
+returned), or tell the allocator (`record_stream`). Do not synchronise on the host: that hides it
+and costs the overlap.
 
 ## Example
-`dist.all_reduce(gradient, async_op=True)` whose work is thrown away, and the optimizer reads the
-gradient 300 us before the all-reduce has ended.
+The next batch is copied on a side stream, and the step reads it without
+`torch.cuda.current_stream().wait_stream(side)`.
 
 ## References
 - PyTorch, ProcessGroupNCCL: the caller must wait for the work
@@ -38,19 +50,21 @@ gradient 300 us before the all-reduce has ended.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
+from diagnose.analyzers.hazards import followed
 from diagnose.rules import (
     Clean,
     Evidence,
     Facts,
     Fix,
     Need,
+    NotJudged,
     Outcome,
     Rule,
     Span,
@@ -61,6 +75,9 @@ from diagnose.rules import (
     limit,
     who,
 )
+from diagnose.rules._event_log import UNRECORDED
+from diagnose.rules._hazard_coverage import seen
+from diagnose.rules._proven import symptoms
 from diagnose.schema import Activity, Call
 from diagnose.trace import Gpu, Table
 
@@ -90,10 +107,33 @@ class Untied(NamedTuple):
 
 
 def check(facts: Facts, limits: Limits) -> Outcome:
-    """One finding for each GPU and stream."""
+    """One finding for each pair of accesses that is proven; else for each GPU and stream."""
+    proven = facts.find("hazards")
+    if proven is None:
+        return _guessed(facts, limits, facts.gpus)
+    # Of processes without an execution trace the profile says what it can.
+    sources = followed(facts.trace)
+    others = tuple(gpu for gpu in facts.gpus if gpu.source not in sources)
+    guessed = _guessed(facts, limits, others)
+    hints = guessed if isinstance(guessed, tuple) else ()
+    return (*symptoms(facts, proven), *hints) or Clean(
+        f"nothing that was seen to use the same memory lacks an order. {seen(facts.trace)}",
+        told=True,
+    )
+
+
+def _guessed(
+    facts: Facts, limits: Limits, gpus: Sequence[Gpu]
+) -> tuple[Symptom, ...] | Clean | NotJudged:
+    """What a profile alone says of some GPUs."""
+    if Need.COMMUNICATION.lack(facts) is not None:
+        return UNRECORDED
+    lack = Need.SYNC_EVENTS.lack(facts)
+    if lack is not None:
+        return NotJudged(lack.because, lack.remedy)
     found = [
         one
-        for gpu in facts.gpus
+        for gpu in gpus
         for one in _streams(facts, gpu)
         if one.untied_pct >= limits.min_untied_pct and len(one.early) >= limits.min_num_early
     ]
@@ -227,15 +267,16 @@ def _symptom(facts: Facts, untied: Untied) -> Symptom:
         ),
         advice=(
             Fix(
+                "Be sure first: this records what each operator reads and writes.",
+                "diagnose attach --check-sync",
+            ),
+            Fix(
                 "Wait before the result is used: this makes the stream wait, not the host.",
                 "work = dist.all_reduce(tensor, async_op=True); ...; work.wait()",
             ),
             Fix(
                 "Between streams of your own, let the consumer's wait.",
                 "torch.cuda.current_stream().wait_stream(side); tensor.record_stream(side)",
-            ),
-            Fix(
-                "Get certainty: this reports each access without a wait.", "TORCH_CUDA_SANITIZER=1"
             ),
         ),
         caveats=(
@@ -244,6 +285,7 @@ def _symptom(facts: Facts, untied: Untied) -> Symptom:
             "Do not use torch.cuda.synchronize() for this: it hides the race and costs overlap.",
         ),
         no_gain="it is about right results, not about time",
+        confidence="low",
         subject=f"stream {untied.stream}",
     )
 
@@ -251,7 +293,7 @@ def _symptom(facts: Facts, untied: Untied) -> Symptom:
 RULE = Rule(
     check=check,
     area="correctness",
-    confidence="low",
-    needs=(Need.COMMUNICATION, Need.LAUNCHES, Need.SYNC_EVENTS),
+    confidence="high",
+    needs=(Need.LAUNCHES,),
     thresholds=Limits(),
 )

@@ -25,8 +25,11 @@ def summary_sentences(diagnosis: Diagnosis) -> Iterator[str]:
     grave = [one for one in diagnosis.findings if one.severity in _GRAVE]
     if grave:
         more = f" and {counted(len(grave) - 1, 'more problem')}" if len(grave) > 1 else ""
-        saves = _saves(grave[0].gain)
-        yield f"{grave[0].title}{more}{f': fixing it {saves}' if saves else ''}."
+        worst = grave[0]
+        saves, title = _saves(worst.gain), worst.title
+        if worst.gain.basis == "none":
+            title = f"Results may be wrong: {title[0].lower()}{title[1:]}"
+        yield f"{title}{more}{f': fixing it {saves}' if saves else ''}."
     else:
         yield _calm(diagnosis, checked)
     whole = "a step" if head.num_steps else "the window"

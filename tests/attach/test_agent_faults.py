@@ -103,6 +103,56 @@ def test_a_lost_session_is_an_error_and_no_crash(
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.parametrize("place", ["observer", "no observer"])
+def test_a_failing_observer_costs_the_execution_trace_alone(
+    job: Job, controller: Controller, tmp_path: Path, place: str
+) -> None:
+    set_fault(job, place)
+    reply = record(controller, tmp_path / "trace.json", check_sync=str(tmp_path / "et.json"))
+    assert reply["ok"], reply
+    assert reply["check_sync"] == {
+        "error": "InjectedError: injected",
+        "events_annotated": False,
+        "reason": "no-cuda",
+    }
+    assert [path.name for path in tmp_path.iterdir()] == ["trace.json"]
+    again_with_check(job, controller, tmp_path)
+
+
+def test_failing_annotations_cost_nothing_else(
+    job: Job, controller: Controller, tmp_path: Path
+) -> None:
+    set_fault(job, "annotations")
+    reply = record(controller, tmp_path / "trace.json", check_sync=str(tmp_path / "et.json"))
+    assert reply["ok"], reply
+    said = reply["check_sync"]
+    assert (said["events_annotated"], said["reason"]) == (False, "failed")
+    assert said["bytes"] == (tmp_path / "et.json").stat().st_size
+    again_with_check(job, controller, tmp_path)
+
+
+@pytest.mark.parametrize("place", ["start", "stop", "range", "interrupt", "export"])
+def test_a_window_that_fails_leaves_no_observer(
+    job: Job, controller: Controller, tmp_path: Path, place: str
+) -> None:
+    set_fault(job, place)
+    reply = record(controller, tmp_path / "trace.json", check_sync=str(tmp_path / "et.json"))
+    assert not reply["ok"]
+    assert list(tmp_path.iterdir()) == []
+    again_with_check(job, controller, tmp_path)
+
+
+def again_with_check(job: Job, controller: Controller, tmp_path: Path) -> None:
+    """The one place that torch has for an observer is free again."""
+    set_fault(job, "")
+    path = tmp_path / "again.et.json"
+    reply = record(controller, tmp_path / "again.json", check_sync=str(path))
+    assert reply["ok"], reply
+    assert reply["check_sync"]["path"] == str(path), reply
+    names = {node["name"] for node in json.loads(path.read_text())["nodes"]}
+    assert "aten::addmm" in names
+
+
 def test_an_exception_of_the_job_itself_passes_through(
     job: Job, controller: Controller, tmp_path: Path
 ) -> None:
@@ -113,12 +163,16 @@ def test_an_exception_of_the_job_itself_passes_through(
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_job_that_ends_while_it_is_recorded_ends_well(start_job, tmp_path: Path) -> None:
+@pytest.mark.parametrize("beside", [{}, {"check_sync": "et.json"}])
+def test_a_job_that_ends_while_it_is_recorded_ends_well(
+    start_job, tmp_path: Path, beside: dict[str, str]
+) -> None:
+    beside = {name: str(tmp_path / file) for name, file in beside.items()}
     job = start_job("faulty.py", ranks=1, agent=True)
     with Controller(job.sockets / f"{job.pids[0]}.sock") as controller:
         step = controller.ask("arm")["marks"][-1][0]
         trace = str(tmp_path / "trace.json")
-        controller.send("go", start={"step": step + 5}, steps=100_000, trace=trace)
+        controller.send("go", start={"step": step + 5}, steps=100_000, trace=trace, **beside)
         job.more_steps(30)
         job.finish()
     assert (job.folder / "done.0").exists()

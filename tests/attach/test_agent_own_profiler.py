@@ -20,6 +20,7 @@ def test_the_jobs_own_traces_stay_whole(start_job, tmp_path: Path) -> None:
     log = job.folder / "windows.0"
     answers: Counter[str] = Counter()
     lengths = []
+    num_checked = 0
     end = time.monotonic() + 10
     with Controller(job.sockets / f"{pid}.sock") as controller:
         number = 0
@@ -32,10 +33,16 @@ def test_the_jobs_own_traces_stay_whole(start_job, tmp_path: Path) -> None:
                 continue
             trace = tmp_path / f"{number}.json"
             start = {"step": armed["marks"][-1][0] + 3 + number % 4}
-            reply = controller.ask("go", start=start, steps=1 + number % 5, trace=str(trace))
+            checked = number % 2 == 0
+            beside = {"check_sync": str(tmp_path / f"{number}.et.json")} if checked else {}
+            steps = 1 + number % 5
+            reply = controller.ask("go", start=start, steps=steps, trace=str(trace), **beside)
             answers[reply.get("code", "ok")] += 1
             if reply["ok"]:
-                lengths.append(len(reply["marks"]) - 1 == 1 + number % 5)
+                lengths.append(len(reply["marks"]) - 1 == steps)
+                if checked:
+                    num_checked += 1
+                    assert reply["check_sync"].get("path") == beside["check_sync"], reply
                 assert json.loads(trace.read_text())["traceEvents"]
     assert job.wait_until(lambda: len(log.read_text().split()) > 20, 20, "own windows")
     job.finish()
@@ -45,4 +52,6 @@ def test_the_jobs_own_traces_stay_whole(start_job, tmp_path: Path) -> None:
     assert answers["ok"] >= 3, answers
     assert answers["profiler-busy"] + answers["job-profiler"] >= 3, answers
     assert all(lengths)
-    assert sorted(path.suffix for path in tmp_path.iterdir()) == [".json"] * answers["ok"]
+    assert num_checked >= 1
+    left = [path.suffix for path in tmp_path.iterdir()]
+    assert left == [".json"] * (answers["ok"] + num_checked)

@@ -151,6 +151,17 @@ def check_window(job: Any, folder: Path) -> None:
     assert (environment["rank"], environment["torch"]) == (1, torch.__version__)
 
 
+def test_an_injected_agent_knows_the_check_of_synchronisation(job: Any, tmp_path: Path) -> None:
+    done = attach(job, tmp_path / "out", "--check-sync", "--no-report")
+    assert done.returncode == 0, done.stderr
+    beside = [f"rank{rank:05d}.execution_trace.json.gz" for rank in range(2)]
+    assert names(tmp_path / "out") == sorted(WHOLE + beside)
+    check_window(job, tmp_path / "out")
+    job.wait_until(lambda: agents_gone(job), 5, "the agents to leave")
+    accesses = diagnose.load(tmp_path / "out").trace.accesses
+    assert set(accesses["source"].tolist()) == {0, 1}
+
+
 def test_the_report_begins_with_what_recording_cost(job: Any, tmp_path: Path) -> None:
     done = attach(job, tmp_path / "out", "--seconds", "0.2")
     assert done.returncode == 0, done.stderr

@@ -130,6 +130,7 @@ def test_a_job_that_is_killed_leaves_no_companion(run_job: Any, tmp_path: Path) 
         ({"output": ""}, "output=''"),
         ({"output": None}, "output=None"),
         ({"stacks": 1}, "stacks=1"),
+        ({"check_sync": "yes"}, "check_sync='yes'"),
     ],
 )
 def test_wrong_arguments_are_refused(arguments: dict[str, Any], message: str) -> None:

@@ -339,6 +339,8 @@ def test_what_is_asked_for_wrongly_is_refused(started: Callable[..., Started]) -
         (["--try", "NCCL_ALGO=Ring"], "at least two values"),
         (["--try", "NCCL_ALGO=Ring,Tree", "--every", "5"], "a window of its own"),
         (["--shared-folder", "x"], "serves --all-hosts"),
+        (["--check-sync"], "says what windows hold"),
+        (["--check-sync", "--try", "A=1,2"], "says what windows hold"),
     ):
         run = started(*arguments, *script("print('started')"))
         assert run.wait() == 2, arguments

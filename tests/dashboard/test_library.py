@@ -51,12 +51,12 @@ def loading(num_bytes: int = 100) -> tuple[Callable[..., Any], list[str]]:
 def opened(library: Library, key: str) -> Opening:
     entry = library.entry(key)
     assert entry is not None
+    others = set(threading.enumerate())
     opening = library.open(entry)
     assert opening.finished.wait(20)
     # The loading thread makes room after it said that it is done.
-    for thread in threading.enumerate():
-        if thread.name.startswith("Thread-") and thread.daemon:
-            thread.join(5)
+    for thread in set(threading.enumerate()) - others:
+        thread.join(5)
     return opening
 
 

@@ -10,6 +10,7 @@ import numpy as np
 
 from diagnose.names import Classifier
 from diagnose.readers.assemble import (
+    accesses,
     classes,
     collectives,
     duplicates,
@@ -81,12 +82,16 @@ def _assemble(
     if len(ops["op_id"]) or not process.homeless:
         notes += quality.judge(judged)
     notes += incomplete.notes(judged, raw, ordered=ordered)
+    touched, said = accesses.table(
+        origin.execution_trace, host, raw.functions, strings, shared=process.shared
+    )
     tables = {
         "gpu_ops": ops,
         "host_ops": host,
         "launches": calls,
         "syncs": _syncs(raw.syncs),
         "collectives": described,
+        "accesses": touched,
         "steps": marks,
     }
     return Part(
@@ -94,7 +99,7 @@ def _assemble(
         strings=strings,
         tables={name: _only(_SCHEMAS[name], columns) for name, columns in tables.items()},
         num_orders=num_orders,
-        notes=[*origin.notes, *raw.notes, *found.notes, *notes],
+        notes=[*origin.notes, *raw.notes, *found.notes, *notes, *said],
     )
 
 

@@ -10,13 +10,22 @@ import numpy as np
 import numpy.typing as npt
 
 from diagnose.readers.assemble.disagreements import disagreements
-from diagnose.readers.assemble.part import Part, reorder, sorted_rows
+from diagnose.readers.assemble.part import Part, Rows, reorder, sorted_rows
 from diagnose.readers.raw import Columns
 from diagnose.schema import NO_ROW, TABLES, Detail, TableSchema
 from diagnose.trace import ON_CPU, Note, Strings, Table, Trace
 
 _TAKEN = np.empty(0, np.int8)
-_REFERENCES = {"gpu_op_row": "gpu_ops", "launch_row": "launches", "step_row": "steps"}
+_REFERENCES = {
+    "gpu_op_row": "gpu_ops",
+    "host_op_row": "host_ops",
+    "launch_row": "launches",
+    "step_row": "steps",
+}
+
+
+Moved = dict[str, Rows]
+"""Table -> where each row of it went, for those that were sorted; the last entry is ``NO_ROW``."""
 
 
 def join(parts: list[Part], *, notes: Iterable[Note] = (), detail: Detail = Detail.ALL) -> Trace:
@@ -29,8 +38,9 @@ def join(parts: list[Part], *, notes: Iterable[Note] = (), detail: Detail = Deta
     strings, remaps = _merge_strings(parts)
     offsets = _offsets(parts)
     differing = disagreements(parts)
+    moved: Moved = {}
     tables: dict[str, Any] = {
-        schema.name: _table(schema, parts, remaps, offsets, strings) for schema in TABLES
+        schema.name: _table(schema, parts, remaps, offsets, strings, moved) for schema in TABLES
     }
     sources = tuple(part.source for part in parts)
     said = [
@@ -88,7 +98,9 @@ def _table(
     remaps: list[npt.NDArray[np.int32] | None],
     offsets: dict[str, list[int]],
     strings: Strings,
+    moved: Moved,
 ) -> Table:
+    """One table of all parts. ``moved`` learns where its rows went, and corrects references."""
     present = [(n, part, rows) for n, part in enumerate(parts) if (rows := _num_rows(schema, part))]
     result: Columns = {}
     for column in schema.columns:
@@ -112,10 +124,22 @@ def _table(
         result[column.name] = _concatenated(pieces, column.dtype)
     for part in parts:
         part.tables.pop(schema.name, None)
-    if "thread" in schema.order:
+    referring = [name for name in result if _REFERENCES.get(name) in moved]
+    for name in referring:
+        result[name] = moved[_REFERENCES[name]][result[name]]
+    if "thread" in schema.order or referring:
         # Within a part rows are sorted by the part's own codes of threads.
-        reorder(result, sorted_rows(*(result[name] for name in schema.order)))
+        order = sorted_rows(*(result[name] for name in schema.order))
+        reorder(result, order)
+        if order is not None:
+            moved[schema.name] = np.append(_inverse(order), NO_ROW)
     return Table(schema, result, strings)
+
+
+def _inverse(order: Rows) -> Rows:
+    places = np.empty(len(order), np.int64)
+    places[order] = np.arange(len(order))
+    return places
 
 
 def _concatenated(pieces: list[npt.NDArray[Any]], dtype: str) -> npt.NDArray[Any]:

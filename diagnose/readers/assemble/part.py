@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from diagnose.readers.raw import Columns
+from diagnose.readers.raw import Columns, ExecutionTrace
 from diagnose.trace import HostIntervals, Note, Source
 
 Rows = npt.NDArray[np.int64]
@@ -27,6 +27,7 @@ class Origin:
     notes: tuple[Note, ...] = ()
     host_intervals: HostIntervals | None = None
     gpu_uuid: str | None = None
+    execution_trace: ExecutionTrace | None = None
 
 
 @dataclass

@@ -12,7 +12,7 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from diagnose.readers.assemble import membership
+from diagnose.readers.assemble import inside, membership
 from diagnose.readers.assemble.membership import NO_GROUP, Groups, Membership
 from diagnose.readers.raw import GROUPS, Columns, RawFile
 from diagnose.trace import Note
@@ -51,7 +51,10 @@ def split(raw: RawFile) -> list[Process]:
         [carriers.get(order, NO_GROUP) for order in raw.collectives["order"].tolist()], np.int64
     )
     operators = membership.by_pid(raw, raw.operators["thread"], found.group_of)
-    masks = dict(zip(GROUPS, (gpu, host, calls, syncs, collectives, operators), strict=True))
+    functions = _groups_of(raw.functions["order"], raw.host["order"], host)
+    masks = dict(
+        zip(GROUPS, (gpu, host, calls, syncs, collectives, operators, functions), strict=True)
+    )
     parts = []
     for group, rank in enumerate(found.ranks):
         names = ", ".join(sorted(pid for pid, of in found.group_of.items() if of == group))
@@ -101,6 +104,14 @@ def _carriers(
     return orders[carrying].tolist(), groups[carrying].tolist()
 
 
+def _groups_of(
+    orders: npt.NDArray[np.int64], events: npt.NDArray[np.int64], groups: Groups
+) -> Groups:
+    """The group of each event by its place in the file."""
+    row = inside.first_with(events, orders)
+    return np.append(groups, NO_GROUP)[row]
+
+
 def _take(raw: RawFile, masks: Mapping[str, npt.NDArray[np.int64]], group: int) -> RawFile:
     def rows(kind: str) -> Columns:
         mask = masks[kind] == group
@@ -116,5 +127,6 @@ def _take(raw: RawFile, masks: Mapping[str, npt.NDArray[np.int64]], group: int) 
         syncs=rows("syncs"),
         collectives=rows("collectives"),
         operators=rows("operators"),
+        functions=rows("functions"),
         notes=[],
     )

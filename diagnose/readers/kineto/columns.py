@@ -91,6 +91,7 @@ class ColumnBuilder:
         self._prefixes = name_prefixes
         self._keeps_all = options.detail >= Detail.ALL
         self._keeps_shapes = options.detail == Detail.SHAPES
+        self._keeps_functions = options.function_ids
         self._routes = Routes(options.detail)
         self._names = _Codes[str](self.strings, lambda name: name or NO_NAME)
         self._texts = _Codes["str | None"](self.strings, lambda text: text or None)
@@ -210,6 +211,10 @@ class ColumnBuilder:
         args = [e.args or NO_ARGS for e in chosen]
         if group in ("gpu", "host"):
             self._add_collectives(args, places, on_gpu=group == "gpu")
+        if group == "host" and self._keeps_functions:
+            identities = self._identifiers([a.function for a in args])
+            told = identities > 0  # 0 is written for none
+            self._append("functions", {"order": places[told], "function_id": identities[told]})
         block.update(getattr(self, f"_{group}")(chosen, args))
         self._append(group, block)
 

@@ -64,6 +64,7 @@ class Args(msgspec.Struct, gc=False):
     external_title: int = field(name="External Id", default=NULL)
     name: Raw = ABSENT
     labels: Raw = ABSENT
+    function: int = field(name="Record function id", default=NULL)
 
 
 class Event(msgspec.Struct, gc=False):

@@ -41,7 +41,7 @@ def finish(builder: ColumnBuilder, path: str) -> RawFile:
     raw.notes += time_notes(path, builder.invalid_times, num_zero)
     raw.gpu, raw.host, raw.calls = columns["gpu"], columns["host"], columns["calls"]
     raw.syncs, raw.collectives = columns["syncs"], columns["collectives"]
-    raw.operators = columns["operators"]
+    raw.operators, raw.functions = columns["operators"], columns["functions"]
     return raw
 
 

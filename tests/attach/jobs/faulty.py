@@ -57,7 +57,11 @@ def losing(original):
 
 RANGE = torch.autograd.profiler.record_function
 KIND = torch.profiler._KinetoProfile
+OBSERVER = torch.profiler.ExecutionTraceObserver
 FAULTS = {
+    "observer": (OBSERVER, "start", broken),
+    "no observer": (OBSERVER, "register_callback", broken),
+    "annotations": (torch.cuda, "is_initialized", broken),
     "create": (KIND, "__init__", broken),
     "prepare": (session, "_prepare_trace", broken),
     "start": (KIND, "start_trace", broken),

@@ -1,8 +1,8 @@
 """A small DDP job over gloo that records itself with ``diagnose.record``; deterministic.
 
 Writes ``pid.RANK`` and ``loss.RANK`` to ``JOB_DIR`` as ``train.py`` does. ``OUTPUT`` is where it
-records (nowhere without it). ``EXPLICIT`` calls ``recorder.step()`` after each step. ``DIE_AT``
-ends the process with SIGKILL after that step.
+records (nowhere without it), with ``check_sync`` where ``CHECK_SYNC`` is set. ``EXPLICIT`` calls
+``recorder.step()`` after each step. ``DIE_AT`` ends the process with SIGKILL after that step.
 """
 
 import atexit
@@ -62,7 +62,8 @@ def main():
     if output is None:
         train(rank, folder, lambda: None)
     else:
-        with diagnose.record(output, steps=3, skip=20) as recorder:
+        check_sync = "CHECK_SYNC" in os.environ
+        with diagnose.record(output, steps=3, skip=20, check_sync=check_sync) as recorder:
             train(rank, folder, recorder.step if "EXPLICIT" in os.environ else lambda: None)
         (folder / f"children.{rank}").write_text(
             Path(f"/proc/self/task/{os.getpid()}/children").read_text()

@@ -125,6 +125,19 @@ def on_another_thread(call: Callable[[], object]) -> None:
     assert not thread.is_alive()
 
 
+class Check:
+    """Companions of a profile, which note when they are started and stopped."""
+
+    def __init__(self, calls: list[str]) -> None:
+        self._calls = calls
+
+    def start(self) -> None:
+        self._calls.append("check starts")
+
+    def stop(self, *, tell_apart: bool = True) -> None:
+        self._calls.append("check stops" if tell_apart else "check stops quietly")
+
+
 def armed(cuda: Cuda, start: int = 3, steps: int = 2) -> tuple[StepClock, Window, Profile]:
     """A window prepared at step ``start - 1``, which records the steps after ``start``."""
     clock = StepClock()
@@ -265,3 +278,36 @@ def test_a_fork_does_not_wait_for_a_lock_that_nobody_holds(
     leave.set()
     holder.join()
     assert window.state == WAITING
+
+
+def with_check(cuda: Cuda) -> tuple[StepClock, Window, Profile]:
+    clock, window, profile = armed(cuda)
+    window._check = Check(profile.calls)  # type: ignore[assignment]
+    return clock, window, profile
+
+
+def test_companions_run_while_the_profile_does(cuda: Cuda) -> None:
+    clock, window, profile = with_check(cuda)
+    for _ in range(5):
+        clock.mark()
+    assert window.state == OVER
+    assert profile.calls == ["prepare", "start", "check starts", "check stops", "stop"]
+
+
+def test_companions_of_a_window_that_is_ended_end_before_its_profile(cuda: Cuda) -> None:
+    clock, window, profile = with_check(cuda)
+    for _ in range(3):
+        clock.mark()
+    on_another_thread(lambda: window.abort(ABORTED, "gone"))
+    assert profile.calls == ["prepare", "start", "check starts", "check stops quietly", "stop"]
+
+
+def test_companions_ask_nothing_of_the_gpu_while_another_thread_captures(cuda: Cuda) -> None:
+    clock, window, profile = with_check(cuda)
+    for _ in range(4):
+        clock.mark()
+    on_another_thread(sys.modules["torch.cuda.graphs"].CUDAGraph().capture_begin)
+    cuda.capturing = False  # on this thread
+    clock.mark()
+    assert window.state == OVER
+    assert profile.calls[-2:] == ["check stops quietly", "stop"]

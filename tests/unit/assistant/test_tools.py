@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 
 import pytest
 
@@ -42,6 +43,15 @@ def refused(tools, name, **given):
     assert error["remedy"]
     assert "Traceback" not in answer.text
     return error
+
+
+def test_findings_say_how_far_the_search_for_races_could_see():
+    recorded = Path(__file__).resolve().parents[2] / "data" / "check_sync"
+    tools = Tools(Shelf(Folders([recorded]).allowed), explained)
+    loaded = said(tools, "load", path=str(recorded / "healthy"))["recording"]
+    [seen] = said(tools, "findings", recording=loaded)["seen"]
+    assert seen["rule"] == "missing-stream-sync"
+    assert "launched before the window" in seen["sentence"]
 
 
 def test_load_says_what_is_there(tools, recordings):

@@ -39,7 +39,7 @@ def test_the_verbs():
     reading += ["report", "stalls", "whatif"]
     reading += ["explain", "rules"]
     reading += ["dashboard", "mcp"]
-    recording = ["attach", "merge", "power-sweep", "run"]
+    recording = ["attach", "check-sync", "merge", "power-sweep", "run"]
     assert sorted(reading + recording) == VERBS
 
 

@@ -209,6 +209,8 @@ def test_whatever_is_pointed_to_can_be_explained(capsys):
         ("HSA_OVERSUBSCRIPTION", "not found (no effect)"),
         ("cuda_device_max_connections", "documented, default 8"),
         ("NCCL_MAX_NCHANNELS", "deprecated"),
+        ("check-sync", "missing-stream-sync"),
+        ("Races", "missing-stream-sync"),
     ],
 )
 def test_explain_knows_folklore_and_variables(topic, said, capsys):

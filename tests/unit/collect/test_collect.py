@@ -139,6 +139,74 @@ def test_what_a_torch_does_not_know_is_said(start: Start, tmp_path: Path) -> Non
     assert notes["option-ignored"].sentence.endswith("was not recorded: memory")
 
 
+def check_sync_answer(agent: FakeAgent, **said: Any) -> Answer:
+    """An agent that records an execution trace beside its trace."""
+
+    def answer(request: dict[str, Any]) -> dict[str, Any]:
+        Path(request["check_sync"]).write_text('{"nodes": []}')
+        beside = {"path": request["check_sync"], "bytes": 13, "reason": "", **said}
+        return {**agent.answer_go(request), "check_sync": {"events_annotated": True, **beside}}
+
+    return answer
+
+
+def test_a_check_of_synchronisation_is_a_file_of_each_rank(start: Start, tmp_path: Path) -> None:
+    ranks, agents = start({}, {})
+    for agent in agents:
+        agent.answers["go"] = check_sync_answer(agent)
+    options = collect.Options(check_sync=True, execution_trace=True)
+    recorded = attach(ranks, tmp_path / "out", options=options)
+    for number, agent in enumerate(agents):
+        go = next(request for request in agent.asked if request["op"] == "go")
+        assert go["options"]["stacks"] is True
+        name = f"rank{number:05d}.execution_trace.json"
+        assert go["check_sync"] == str(tmp_path / "out" / name)
+        assert recorded.manifest.ranks[number].execution_trace == f"{name}.gz"
+        assert f"{name}.gz" in names(tmp_path / "out")
+        assert "execution_trace" not in agent.ops()  # a second one would say nothing new
+    codes = {note.code for note in recorded.notes}
+    assert not codes & {"execution-trace-missing", "events-not-annotated"}
+
+
+def test_agents_that_know_no_check_of_synchronisation_record_without(
+    start: Start, tmp_path: Path
+) -> None:
+    ranks, _ = start({}, {})
+    options = collect.Options(check_sync=True)
+    recorded = attach(ranks, tmp_path / "out", options=options)
+    assert [rank.execution_trace for rank in recorded.manifest.ranks] == [None, None]
+    notes = {note.code: note for note in recorded.notes}
+    assert notes["execution-trace-missing"].severity == "warning"
+    assert notes["execution-trace-missing"].sentence.startswith(
+        "ranks 0, 1: no execution trace (its agent is of an older torch-diagnose"
+    )
+
+
+def test_a_check_that_was_stopped_late_keeps_what_was_whole(
+    start: Start, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Ctrl-C while the first of two traces and two execution traces was packed."""
+    compress = _compress.compress_all
+
+    def stopped(traces: list[Path], progress: Any) -> list[Path]:
+        compress(traces[:1], progress)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(_window, "compress_all", stopped)
+    ranks, agents = start({}, {})
+    for agent in agents:
+        agent.answers["go"] = check_sync_answer(agent, events_annotated=False, reason="no-cuda")
+    with pytest.raises(KeyboardInterrupt):
+        attach(ranks, tmp_path / "out", options=collect.Options(check_sync=True))
+    content = manifest.read(tmp_path / "out" / "recording.json")
+    assert [rank.execution_trace for rank in content.ranks] == [
+        "rank00000.execution_trace.json",
+        "rank00001.execution_trace.json",
+    ]
+    notes = {note.code: note for note in content.notes}
+    assert notes["events-not-annotated"].severity == "info"
+
+
 def test_a_rank_that_fails_is_named_and_the_others_recorded(start: Start, tmp_path: Path) -> None:
     ranks, _ = start({}, {"arm": refusing("profiler-busy", "its own profiler records")}, {})
     recorded = attach(ranks, tmp_path / "out")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 import os
 from pathlib import Path
@@ -96,3 +97,42 @@ def test_readings_go_on_until_those_of_the_end_are_there(
     rank._sampler = SamplerOfNothing()  # type: ignore[assignment]
     rank.finish({"environment": {}})
     assert happened[:2] == [0.4, "stopped"]
+
+
+def checked(folder: Path, said: Any, execution_trace: str | None = "{}") -> companion._Rank:
+    """A rank whose job recorded with ``check_sync``, and has answered this."""
+    rank = a_rank(folder)
+    rank._about = {**rank._about, "check_sync": True}
+    if execution_trace is not None:
+        (folder / "rank00000.execution_trace.json").write_text(execution_trace)
+    rank.finish({"environment": {}, "reply": {} if said is None else {"check_sync": said}})
+    rank.clear_up()
+    return rank
+
+
+def test_an_execution_trace_is_compressed_and_entered(tmp_path: Path) -> None:
+    checked(tmp_path, {"path": "x", "bytes": 2, "events_annotated": True, "reason": ""})
+    content = manifest.read(tmp_path / "recording.json")
+    assert content.ranks[0].execution_trace == "rank00000.execution_trace.json.gz"
+    packed = (tmp_path / "rank00000.execution_trace.json.gz").read_bytes()
+    assert gzip.decompress(packed) == b"{}"
+    assert not (tmp_path / "rank00000.execution_trace.json").exists()
+    assert {note.code for note in content.notes} == {"ranks-missing"}
+
+
+@pytest.mark.parametrize(
+    ("said", "words"),
+    [
+        ({"error": "the job has its own", "events_annotated": True}, "the job has its own"),
+        ({"path": "x", "events_annotated": True}, "No such file"),
+        (None, "no execution trace"),
+    ],
+)
+def test_an_execution_trace_that_is_missing_is_a_note(
+    tmp_path: Path, said: Any, words: str
+) -> None:
+    checked(tmp_path, said, execution_trace=None)
+    content = manifest.read(tmp_path / "recording.json")
+    assert content.ranks[0].execution_trace is None
+    [note] = [note for note in content.notes if note.code == "execution-trace-missing"]
+    assert words in note.sentence

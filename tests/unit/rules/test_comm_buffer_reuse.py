@@ -67,4 +67,4 @@ def test_is_not_judged_without_addresses():
     assert not findings
     (one,) = checked.not_checked
     assert one.because == "the addresses of buffers are not in the trace"
-    assert "TORCH_CUDA_SANITIZER=1" in one.remedy
+    assert "--check-sync" in one.remedy

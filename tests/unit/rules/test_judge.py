@@ -10,7 +10,7 @@ import pytest
 
 from diagnose.analysis import Unavailable
 from diagnose.findings import Checked, Cost, Evidence, Finding, Gain, Where
-from diagnose.rules import Clean, Fix, Need, NotApplicable, NotJudged, Rule, Symptom
+from diagnose.rules import Clean, Fix, Need, NotApplicable, NotJudged, Rule, Symptom, _folding
 from diagnose.rules._facts import Facts
 from diagnose.rules._folding import Judged, arranged
 from diagnose.rules._gain import gain_of, severity_of
@@ -220,16 +220,17 @@ def names(findings) -> list:
     return [(f.rule, names(f.folded)) if f.folded else f.rule for f in findings]
 
 
-def test_order_is_by_the_least_the_likely_and_the_severity():
+def test_order_is_by_wrong_results_the_least_the_likely_and_the_severity():
     found = [
         made("e", Gain("none")),
         made("d", Gain("upper bound", high_ns=50.0)),
-        made("c", Gain("none"), severity="warning"),
+        made("c", Gain("upper bound", high_ns=9.0), severity="warning"),
+        made("g", Gain("none"), severity="critical"),
         made("b", replayed(4.0, 6.0)),
         made("a", replayed(4.0, 5.0)),
         made("f", replayed(5.0)),
     ]
-    assert names(arranged(found)) == ["f", "b", "a", "c", "d", "e"]
+    assert names(arranged(found)) == ["g", "f", "b", "a", "c", "d", "e"]
 
 
 def test_what_is_explained_is_folded_where_both_are_felt():
@@ -240,6 +241,14 @@ def test_what_is_explained_is_folded_where_both_are_felt():
     assert names(arranged([here, narrow])) == ["effect", "cause"]
     everywhere = made("effect", replayed(9.0))
     assert names(arranged([everywhere, narrow])) == [("cause", ["effect"])]
+
+
+def test_findings_that_nothing_explains_are_not_compared_with_each_other(monkeypatch):
+    compared = []
+    monkeypatch.setattr(_folding, "_explains", lambda *pair: compared.append(pair))
+    many = [made("many", Gain("none"), explains=("other",)) for _ in range(50)]
+    assert len(arranged([*many, made("other", Gain("none"))])) == 51
+    assert len(compared) == 50
 
 
 def replace_affects(judged: Judged, gpus) -> Judged:

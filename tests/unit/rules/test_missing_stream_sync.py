@@ -2,9 +2,15 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
+import numpy as np
 import pytest
 
-from tests.builder import TraceBuilder
+from diagnose import readers
+from tests.builder import HOST_PID, TraceBuilder
+from tests.execution_traces import node, tensor, write
+from tests.unit.analyzers.hazards.programs import Program, X, Y
 from tests.unit.rules.judging import found, is_clean, judged, trace_of, values
 
 RULE = "missing-stream-sync"
@@ -130,3 +136,31 @@ def test_fires_where_the_optimizer_starts_before_anything_waited():
 
 def test_silent_where_the_stream_waits_before_the_optimizer():
     assert is_clean(trace_of(training(waits=True)), RULE)
+
+
+def test_ranks_without_an_execution_trace_are_judged_by_their_profile(tmp_path: Path):
+    watched = TraceBuilder(rank=0, world_size=2)
+    parent = watched.operator("aten::mul", 1, 4, **{"Record function id": 1})
+    watched.kernel("mul", 10, 5, launch=2, parent=parent)
+    paths = [str(watched.write(tmp_path))]
+    schema = "aten::mul.Tensor(Tensor self, Tensor other) -> Tensor"
+    write(tmp_path, node(1, "aten::mul", schema, [tensor(1, 2, [4], [1])]), pid=HOST_PID).rename(
+        tmp_path / "rank00000.execution_trace.json"
+    )
+    other = job()
+    other.rank = 1
+    paths.append(str(other.write(tmp_path)))
+    trace = readers.read(paths)
+    assert np.unique(trace.accesses["source"]).tolist() == [0]
+    finding = found(trace, RULE)
+    assert (finding.severity, [gpu.source for gpu in finding.where.gpus]) == ("hint", [1])
+
+
+def test_a_proven_one_is_of_the_gpus_that_take_part(tmp_path: Path):
+    program = Program()
+    program.op("write", writes=[X], stream=20)
+    program.op("read", reads=[X])
+    program.op("elsewhere", writes=[Y], stream=11, device=1)
+    finding = found(program.trace(tmp_path), RULE)
+    assert finding.severity == "critical"
+    assert [gpu.device for gpu in finding.where.gpus] == [0]
