@@ -9,6 +9,7 @@ import tempfile
 import threading
 import time
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -41,11 +42,10 @@ def _family(pid: int) -> list[int]:
     while todo:
         current = todo.pop()
         found.append(current)
-        for children in Path(f"/proc/{current}/task").glob("*/children"):
-            try:
-                todo += [int(child) for child in children.read_text().split()]
-            except OSError:  # ended between the listing and the reading
-                continue
+        with suppress(OSError):  # ended between the listing and the reading
+            for task in Path(f"/proc/{current}/task").iterdir():
+                with suppress(OSError):
+                    todo += [int(child) for child in (task / "children").read_text().split()]
     return found
 
 

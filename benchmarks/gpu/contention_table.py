@@ -26,8 +26,6 @@ from diagnose.contention._rates import Estimate, slowdowns
 from diagnose.trace import Trace
 
 BEGIN, END = "<!-- measured: begin -->", "<!-- measured: end -->"
-PATTERNS = ("all_reduce", "all_gather", "point_to_point")
-"""As `jobs/contention.py` runs them, 20 steps each; it cannot be imported without torch."""
 COMPUTE = {"multiply": "gemm", "add": "elementwise"}
 IN_BLOCK = {"multiply": 12, "add": 6}
 """Kernels in a block."""
@@ -81,8 +79,10 @@ def rows(folder: Path) -> Iterator[Row]:
     seen = known.seen
     family = families(trace, seen)
     of_kernel = np.array(family.names)[family.of_group[seen.group]]
-    pattern = _patterns(trace, known)
-    for number, name in enumerate(PATTERNS):
+    # As the job ran them, equally many steps each.
+    names = tuple(truth[0]["timed"])
+    pattern = _patterns(trace, known, len(names))
+    for number, name in enumerate(names):
         for compute, kernels in COMPUTE.items():
             chosen = (pattern == number) & (of_kernel == kernels) & (seen.duration > LEAST_NS)
             picked = np.intersect1d(np.flatnonzero(chosen), known.paired)
@@ -101,11 +101,11 @@ def rows(folder: Path) -> Iterator[Row]:
             )
 
 
-def _patterns(trace: Trace, known: Measured) -> npt.NDArray[np.int64]:
-    """The place in ``PATTERNS`` of each kernel's step; -1 outside of steps."""
+def _patterns(trace: Trace, known: Measured, number: int) -> npt.NDArray[np.int64]:
+    """Which of the patterns each kernel's step is; -1 outside of steps."""
     names = trace.strings.decode(trace.steps["name"])
     step = np.array([int(str(name).rpartition("#")[2]) for name in names])
-    per_pattern = (step.max() + 1) // len(PATTERNS)
+    per_pattern = (step.max() + 1) // number
     found = step[known.step_row] // per_pattern
     return np.where(known.step_row >= 0, found, -1)
 

@@ -3,7 +3,8 @@
 ``contention``: `jobs/contention.py` with traffic on 4, 8, 16 and 32 multiprocessors, a
 recording each (``ctas04`` ... with ``rankNNNNN.timed.json``, the same rounds without a
 profiler). ``power``: `jobs/power_phases.py` with telemetry, one recording, at most four
-minutes. Two ranks, side by side; ``power`` in turns if that does not begin (``power-in-turns``).
+minutes. ``--ranks`` of them (2), side by side if they share a GPU; ``power`` in turns if that does
+not begin (``power-in-turns``).
 About two minutes each. Never changes power limits or clocks.
 """
 
@@ -29,21 +30,25 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("experiment", choices=("contention", "power"))
     parser.add_argument("--out", type=Path, required=True)
+    parser.add_argument("--ranks", type=int, default=2)
     parser.add_argument("--ctas", type=int, nargs="+", default=CTAS)
     arguments = parser.parse_args()
     two_ranks.end_cleanly()
     if arguments.experiment == "power":
         script, folder = JOBS / "power_phases.py", arguments.out / "power"
-        status = record(script, folder, {}, POWER_TIMEOUT_S, side_by_side=True)
+        ranks = arguments.ranks
+        status = record(script, folder, {}, POWER_TIMEOUT_S, side_by_side=True, ranks=ranks)
         print("power", status, flush=True)
         if status == NOT_BEGUN:
-            status = record(script, folder.with_name("power-in-turns"), {}, POWER_TIMEOUT_S)
+            apart = folder.with_name("power-in-turns")
+            status = record(script, apart, {}, POWER_TIMEOUT_S, ranks=ranks)
             print("power in turns", status, flush=True)
         return
     for ctas in arguments.ctas:
         folder = arguments.out / f"ctas{ctas:02d}"
         bounded = {"NCCL_MAX_CTAS": str(ctas), "NCCL_MIN_CTAS": str(ctas)}
-        status = record(JOBS / "contention.py", folder, bounded, 60, side_by_side=True)
+        script = JOBS / "contention.py"
+        status = record(script, folder, bounded, 80, side_by_side=True, ranks=arguments.ranks)
         print(folder.name, status, flush=True)
 
 
@@ -54,13 +59,14 @@ def record(
     timeout_s: float,
     *,
     side_by_side: bool = False,
+    ranks: int = 2,
 ) -> int:
     """Run one job with telemetry beside it; 0 if its recording is whole.
 
     Else the job's status, TIMED_OUT if it took longer than it may, or NOT_BEGUN.
     A GPU that both ranks share is sampled once, as rank 0's.
     """
-    gpus = min(two_ranks.num_gpus(), 2)
+    gpus = ranks if two_ranks.num_gpus() >= ranks else 1
     folder.mkdir(parents=True)
     started = time.time_ns()
     line = [sys.executable, "-m", "diagnose.telemetry", "--output", str(folder)]
@@ -72,7 +78,8 @@ def record(
     status = TIMED_OUT
     try:
         script_line = [str(script), "--out", str(folder)]
-        begun = two_ranks.job(script_line, variables, folder / "alive", side_by_side=side_by_side)
+        alive = folder / "alive"
+        begun = two_ranks.job(script_line, variables, alive, ranks=ranks, side_by_side=side_by_side)
         with begun as running:
             status = running.wait(timeout_s)
     except subprocess.TimeoutExpired as error:
@@ -87,7 +94,7 @@ def record(
     (folder / "alive").unlink(missing_ok=True)
     traces = sorted(folder.glob("rank*.trace.json.gz"))
     names = [trace.name.removesuffix(".trace.json.gz") for trace in traces]
-    ranks = tuple(
+    files = tuple(
         manifest.RankFiles(
             int(name.removeprefix("rank")),
             f"{name}.trace.json.gz",
@@ -96,8 +103,8 @@ def record(
         )
         for name in names
     )
-    if ranks:
-        manifest.write(manifest.Manifest(ranks, len(ranks), started_unix_ns=started), folder)
+    if files:
+        manifest.write(manifest.Manifest(files, len(files), started_unix_ns=started), folder)
     return status
 
 

@@ -19,7 +19,6 @@ from typing import Any
 
 Event = dict[str, Any]
 
-NUM_PATTERNS = 3
 MARGIN_NS = 200_000_000
 LEFT_OUT = frozenset(
     {
@@ -50,7 +49,9 @@ def main() -> None:
     spans = []
     for path in sorted(arguments.folder.glob("rank*.trace.json.gz")):
         whole = json.loads(gzip.decompress(path.read_bytes()))
-        kept = kept_events(whole["traceEvents"], arguments.rounds)
+        timed = path.with_name(path.name.replace(".trace.json.gz", ".timed.json"))
+        patterns = len(json.loads(timed.read_text())["timed"])
+        kept = kept_events(whole["traceEvents"], arguments.rounds, patterns)
         starts = [float(event["ts"]) for event in kept if event.get("cat") == "kernel"]
         base = int(whole["baseTimeNanoseconds"])
         spans.append((base + int(min(starts) * 1e3), base + int(max(starts) * 1e3)))
@@ -65,10 +66,10 @@ def main() -> None:
             shutil.copyfile(path, arguments.out / path.name)
 
 
-def kept_events(events: list[Event], rounds: int) -> list[Event]:
+def kept_events(events: list[Event], rounds: int, patterns: int) -> list[Event]:
     """The events of the first rounds of each pattern, without what the analysis never reads."""
     marks = [event for event in events if _is_step(event)]
-    per_pattern = len(marks) // NUM_PATTERNS
+    per_pattern = len(marks) // patterns
     marks = [one for one in marks if int(one["name"].rpartition("#")[2]) % per_pattern < rounds]
     spans = [(float(one["ts"]), float(one["ts"]) + float(one["dur"])) for one in marks]
 

@@ -1,4 +1,4 @@
-"""Starts NCCL jobs of two ranks: on two GPUs where there are two, else sharing one.
+"""Starts NCCL jobs of two ranks or more: on a GPU each where there are enough, else sharing one.
 
 Two ranks on one GPU need NCCL 2.30 or newer (``NCCL_LIBRARY`` names the file where
 PyTorch ships an older one). They take turns, or run side by side under NVIDIA's MPS, each
@@ -24,9 +24,9 @@ def end_cleanly() -> None:
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
 
 
-def environment() -> dict[str, str]:
+def environment(ranks: int = 2) -> dict[str, str]:
     """What ranks need that share a GPU; empty where each has its own."""
-    if num_gpus() >= 2:
+    if num_gpus() >= ranks:
         return {}
     shared = {"ALL_ON_GPU0": "1", "NCCL_MULTI_RANK_GPU_ENABLE": "1", "NCCL_DEBUG": "WARN"}
     library = os.environ.get("NCCL_LIBRARY")
@@ -39,22 +39,23 @@ def job(
     variables: Mapping[str, str],
     alive: Path,
     *,
+    ranks: int = 2,
     side_by_side: bool = False,
     patience_s: float = 40,
     tries: int = 2,
 ) -> Iterator[subprocess.Popen[bytes]]:
-    """A job of two ranks that has begun: ``alive``, which it makes, is there.
+    """A job that has begun: ``alive``, which it makes, is there.
 
     ``side_by_side``: under MPS, if the ranks share a GPU. Raises TimeoutError if no try got
     so far. What is left of the job is ended at the end.
     """
     for _ in range(tries):
         with ExitStack() as stack:
-            given = {**environment(), **variables}
+            given = {**environment(ranks), **variables}
             if side_by_side and "ALL_ON_GPU0" in given:
                 given.update(stack.enter_context(mps()))
             alive.unlink(missing_ok=True)
-            running = _start(script, given, alive.with_suffix(".log"))
+            running = _start([*launcher(ranks), *script], given, alive.with_suffix(".log"))
             stack.callback(_end, running)
             if _appears(alive, running, patience_s):
                 yield running
@@ -63,11 +64,15 @@ def job(
     raise TimeoutError(f"{script[0]} did not start, see {alive.with_suffix('.log')}")
 
 
+def launcher(ranks: int = 2) -> list[str]:
+    """The command in front of a script, with a port of its own."""
+    line = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", str(ranks)]
+    return [*line, "--master-port", str(20000 + time.time_ns() // 1000 % 20000)]
+
+
 def _start(
-    script: Sequence[str], environment: Mapping[str, str], log: Path
+    line: Sequence[str], environment: Mapping[str, str], log: Path
 ) -> subprocess.Popen[bytes]:
-    line = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", "2"]
-    line += ["--master-port", str(20000 + time.time_ns() // 1000 % 20000), *script]
     # A file, not a pipe: whoever reads a pipe would wait for every process that holds it.
     with open(log, "ab") as output:
         return subprocess.Popen(

@@ -6,9 +6,11 @@ Exit status: 0 done, 2 wrong usage or unreadable input, 3 an internal failure;
 
 from __future__ import annotations
 
+import faulthandler
 import sys
 import traceback
 from collections.abc import Sequence
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from diagnose.errors import EXIT_INTERNAL, EXIT_USAGE, DiagnoseError
@@ -22,6 +24,9 @@ _DEBUG = "--debug"
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Run the command line and leave the process with its exit status."""
+    # What crashes below Python, as a driver's library, then leaves a stack for a bug report.
+    with suppress(AttributeError, RuntimeError, ValueError):
+        faulthandler.enable()
     given = list(sys.argv[1:] if arguments is None else arguments)
     sys.exit(execute(given))
 

@@ -12,7 +12,7 @@ from statistics import median
 
 import pytest
 
-from benchmarks.gpu.contention_table import COMPUTE, PATTERNS, rows
+from benchmarks.gpu.contention_table import COMPUTE, rows
 
 FOLDER = Path(__file__).parent / "test_contention_data" / "ctas32"
 TWO_RUNS = 0.03
@@ -39,6 +39,7 @@ def measured(pattern: str, compute: str) -> list[float]:
     return found
 
 
+PATTERNS = ("all_reduce", "all_gather", "point_to_point")
 CASES = [
     (pattern, compute)
     for pattern in PATTERNS

@@ -1,4 +1,4 @@
-"""The same compute alone and beside traffic: all-reduce, all-gather, point to point.
+"""The same compute alone and beside traffic: collectives and point to point.
 
     torchrun --nproc-per-node 2 benchmarks/gpu/jobs/contention.py --out DIR
 
@@ -24,7 +24,7 @@ from torch.profiler import ProfilerActivity, profile, record_function
 
 from diagnose.agent import environment
 
-PATTERNS = ("all_reduce", "all_gather", "point_to_point")
+PATTERNS = ("all_reduce", "all_gather", "point_to_point", "reduce_scatter")
 MATRIX = 4096
 NUM_MATRIX_PRODUCTS = 12
 NUM_ADDITIONS = 6
@@ -51,6 +51,8 @@ class Rounds:
             return [dist.all_reduce(self.traffic, async_op=True)]
         if pattern == "all_gather":
             return [dist.all_gather_into_tensor(self.gathered, self.traffic, async_op=True)]
+        if pattern == "reduce_scatter":
+            return [dist.reduce_scatter_tensor(self.traffic, self.gathered, async_op=True)]
         half = len(self.traffic) // 2
         there, here = self.traffic[:half], self.traffic[half:]
         peer = (self.rank + 1) % self.world

@@ -90,7 +90,7 @@ class Schedule:
         wanted = self._at.pop(0)
         if wanted >= earliest:
             return Due(wanted, f"step {wanted}")
-        return Due(None, f"step {wanted} was asked for but passed before it could be prepared")
+        return Due(None, f"step {wanted} comes too soon to be prepared at step {self._last}")
 
     def _repeated(self, earliest: int, latest: int) -> Due | None:
         if self._every is None:

@@ -61,7 +61,7 @@ def test_hosts_that_poll_at_other_moments_ask_for_the_same_steps() -> None:
 
 def test_a_step_that_was_missed_is_made_up_for_and_said() -> None:
     due = Schedule(at=[10]).observe(steps(1, [100] * 20))
-    assert due == Due(None, "step 10 was asked for but passed before it could be prepared")
+    assert due == Due(None, "step 10 comes too soon to be prepared at step 20")
 
 
 def test_several_steps_are_asked_for_in_turn() -> None:

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import subprocess
 import sys
 
 import pytest
 
-from benchmarks.measure import CommandFailedError, measure
+from benchmarks.measure import CommandFailedError, _family, measure
 
 MIB = 2**20
 
@@ -52,3 +53,9 @@ def test_a_failure_says_why() -> None:
 def test_a_command_that_hangs_is_stopped() -> None:
     with pytest.raises(CommandFailedError, match="more than"):
         measure(_python("import time; time.sleep(60)"), timeout_s=0.3)
+
+
+def test_a_process_that_has_ended_has_no_family_but_itself():
+    gone = subprocess.Popen([sys.executable, "-c", "pass"])
+    gone.wait()
+    assert _family(gone.pid) == [gone.pid]

@@ -397,3 +397,18 @@ class TestProgress:
         (tmp_path / "README.md").write_bytes(b"x" * 99)
         assert _reading.stored_bytes([str(tmp_path)]) == 15
         assert _reading.stored_bytes([str(tmp_path / "a.json"), "s3://bucket/x"]) is None
+
+
+def test_a_crash_below_python_leaves_a_stack():
+    code = """
+import ctypes
+from diagnose import cli
+cli.execute = lambda _: ctypes.string_at(0)
+cli.main(["info"])
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=False
+    )
+    assert done.returncode < 0
+    assert "Segmentation fault" in done.stderr
+    assert "in main" in done.stderr
