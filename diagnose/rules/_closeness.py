@@ -25,9 +25,12 @@ def met_of(facts: Facts, hazards: Table, rows: Sequence[int]) -> Met:
     if gap >= 0:
         words = f"came {duration(gap)} after it at the closest, which was luck"
         return Met(words, (Evidence("gap_ns", "closest, from end to start", gap),))
-    at_once = [min(one[1], other[1]) - max(one[0], other[0]) for one, other in ends]
-    beside = [length for length in at_once if length > 0]
     too_early = sum(second[1] <= first[0] for first, second in ends)
+    beside = [
+        min(first[1], second[1]) - max(first[0], second[0])
+        for first, second in ends
+        if first[0] < second[1] and second[0] < first[1]
+    ]
     said: list[str] = []
     evidence: list[Evidence] = []
     if too_early:

@@ -14,7 +14,8 @@ from diagnose.trace import Gpu, Table
 
 Array = npt.NDArray[np.int64]
 Mask = npt.NDArray[np.bool_]
-_RECORD = "record_param_comms"
+COLLECTIVE = "record_param_comms"
+"""The operator that carries the tensors of a collective."""
 
 
 class Ends(NamedTuple):
@@ -64,7 +65,7 @@ def _described(facts: Facts, gpu: Gpu, mine: Array) -> Array:
     copies, it does not count as communication."""
     ops, hosts = facts.trace.gpu_ops, facts.trace.host_ops
     record = (hosts["source"] == gpu.source) & hosts.known("external_id")
-    record &= hosts["name"] == facts.trace.strings.code(_RECORD)
+    record &= hosts["name"] == facts.trace.strings.code(COLLECTIVE)
     rows = mine[np.isin(ops["external_id"][mine], hosts["external_id"][record])]
     launched = facts.trace.launches["start_ns"][ops["launch_row"][rows]]
     rows = rows[np.argsort(launched, kind="stable")][::-1]
@@ -87,7 +88,7 @@ def _record_behind(facts: Facts, gpu: Gpu, log: EventLog, rows: Array, launch: A
     trace = facts.trace
     ops, hosts, calls = trace.gpu_ops, trace.host_ops, trace.launches
     found = np.full(rows.size, -1, np.int64)
-    code = trace.strings.code(_RECORD)
+    code = trace.strings.code(COLLECTIVE)
     around = np.flatnonzero((hosts["source"] == gpu.source) & (hosts["name"] == code))
     around = around[np.argsort(hosts["external_id"][around], kind="stable")]
     if code < 0 or not around.size or not log:
@@ -142,7 +143,7 @@ def _queries(facts: Facts, gpu: Gpu) -> Array:
 
 def _of_operator(calls: Table, hosts: Table, gpu: Gpu) -> Mask:
     """Calls from within an operator other than the description of a collective (``wait``)."""
-    described = np.append(hosts.strings.where(lambda text: text == _RECORD), False)
+    described = np.append(hosts.strings.where(lambda text: text == COLLECTIVE), False)
     own = (hosts["source"] == gpu.source) & hosts.known("external_id")
     operators = hosts["external_id"][own & ~described[hosts["name"]]]
     found: Mask = calls.known("external_id") & np.isin(calls["external_id"], operators)

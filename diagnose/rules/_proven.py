@@ -13,14 +13,14 @@ from diagnose.analyzers.hazards.coverage import Coverage, coverage
 from diagnose.analyzers.hazards.stacks import stack
 from diagnose.findings import Evidence, Fix, Where
 from diagnose.rules._closeness import met_of, span_of
+from diagnose.rules._collective_ends import COLLECTIVE
 from diagnose.rules._facts import Facts
 from diagnose.rules._hazard_coverage import known_memory, unseen
 from diagnose.rules._rule import Symptom
-from diagnose.rules._words import who
+from diagnose.rules._words import counted, who
 from diagnose.schema import NO_ROW
 from diagnose.trace import Gpu, Table
 
-_COLLECTIVE = "record_param_comms"
 _MOST_SPANS = 3
 _MOST_FINDINGS = 50
 _DEEPEST = 2
@@ -68,8 +68,9 @@ def symptoms(facts: Facts, hazards: Table) -> Iterator[Symptom]:
         groups.setdefault(_same(facts, hazards, row), []).append(row)
     # Certain ones first, then what is seen most often: of a job without any order there are many.
     most = sorted(groups.values(), key=lambda rows: (not hazards["certain"][rows[0]], -len(rows)))
+    left_out = len(most[_MOST_FINDINGS:])
     for rows in most[:_MOST_FINDINGS]:
-        yield _symptom(facts, hazards, rows, covered)
+        yield _symptom(facts, hazards, rows, covered, left_out)
 
 
 class _End(NamedTuple):
@@ -89,11 +90,11 @@ class _End(NamedTuple):
         stream = int(hazards[f"{which}_stream"][row]) if known else None
         op_row = int(hazards[f"{which}_op_row"][row])
         operator = facts.trace.strings[int(facts.trace.host_ops["name"][op_row])]
-        is_collective = operator == _COLLECTIVE
+        is_collective = operator == COLLECTIVE
         if is_collective:
             operator = _collective(facts, int(hazards[f"{which}_gpu_op_row"][row]))
         place = "the host" if stream is None else f"stream {stream}"
-        place += " (the default)" if stream == _DEFAULT else ""
+        place += " (the default)" if stream == _DEFAULT and not facts.is_amd else ""
         return cls(operator, place, stream, stack(facts.trace, op_row), is_collective)
 
     @property
@@ -113,10 +114,11 @@ class _End(NamedTuple):
 
 
 def _collective(facts: Facts, gpu_op_row: int) -> str:
-    table = facts.trace.collectives
-    rows = np.flatnonzero(table["gpu_op_row"] == gpu_op_row)
-    kind = table.texts("collective")[int(rows[0])] if len(rows) else None
-    return f"{kind or 'a collective'} ({_COLLECTIVE})"
+    table, kind = facts.trace.collectives, ""
+    at = int(np.searchsorted(table["gpu_op_row"], gpu_op_row))  # the table is in its order
+    if at < len(table) and table["gpu_op_row"][at] == gpu_op_row and table.known("collective")[at]:
+        kind = facts.trace.strings[int(table["collective"][at])]
+    return f"{kind or 'a collective'} ({COLLECTIVE})"
 
 
 def _same(facts: Facts, hazards: Table, row: int) -> tuple[object, ...]:
@@ -127,7 +129,11 @@ def _same(facts: Facts, hazards: Table, row: int) -> tuple[object, ...]:
 
 
 def _symptom(
-    facts: Facts, hazards: Table, rows: Sequence[int], covered: Sequence[Coverage]
+    facts: Facts,
+    hazards: Table,
+    rows: Sequence[int],
+    covered: Sequence[Coverage],
+    left_out: int,
 ) -> Symptom:
     trace, row = facts.trace, rows[0]
     first, second = (_End.of(facts, hazards, which, row) for which in ("first", "second"))
@@ -162,6 +168,7 @@ def _symptom(
         advice=(_fix(missing, first, second),),
         caveats=(
             *(() if certain else (_GAPS,)),
+            *([f"{counted(left_out, 'more pair')} of operators not listed."] if left_out else []),
             "Do not use torch.cuda.synchronize() for this: it hides the race and costs overlap.",
         ),
         no_gain="it is about right results, not about time",

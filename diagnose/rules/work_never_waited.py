@@ -60,13 +60,12 @@ from diagnose.rules import (
     limit,
     who,
 )
-from diagnose.rules._collective_ends import Ends, ends_on
+from diagnose.rules._collective_ends import COLLECTIVE, Ends, ends_on
 from diagnose.rules._event_log import NEVER, UNRECORDED, clean_as_recorded, event_log
 from diagnose.trace import Gpu
 
 Mask = npt.NDArray[np.bool_]
 _MOST_SPANS = 3
-_RECORD = "record_param_comms"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -111,7 +110,7 @@ def check(facts: Facts, limits: Limits) -> Outcome:
 def _communicating(facts: Facts) -> set[int]:
     """The sources with collectives, on a GPU or as the host describes them."""
     trace = facts.trace
-    described = trace.host_ops["name"] == trace.strings.code(_RECORD)
+    described = trace.host_ops["name"] == trace.strings.code(COLLECTIVE)
     on_gpu = trace.gpu_ops["source"][trace.collectives["gpu_op_row"]]
     return {*trace.host_ops["source"][described].tolist(), *on_gpu.tolist()}
 

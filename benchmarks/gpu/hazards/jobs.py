@@ -26,6 +26,7 @@ from torch.nn.parallel import DistributedDataParallel
 
 import diagnose
 from benchmarks.gpu import two_ranks
+from benchmarks.gpu.jobs.several import Block
 
 WARM, TIMED, RECORDED = 6, 20, 3
 ROWS, WIDTH = 16384, 4096
@@ -40,21 +41,6 @@ class Job(NamedTuple):
     build: Callable[[torch.device], Step]
     ranks: int
     waits_too_little: bool = False
-
-
-class Block(nn.Module):  # type: ignore[misc]
-    """A feed-forward block."""
-
-    def __init__(self, width: int) -> None:
-        super().__init__()
-        self.norm = nn.LayerNorm(width)
-        self.inner = nn.Sequential(
-            nn.Linear(width, 4 * width), nn.GELU(), nn.Linear(4 * width, width)
-        )
-
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        done: torch.Tensor = x + self.inner(self.norm(x))
-        return done
 
 
 def healthy(device: torch.device, bucket_mb: float = 25) -> Step:

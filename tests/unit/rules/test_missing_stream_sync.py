@@ -10,7 +10,7 @@ import pytest
 from diagnose import readers
 from tests.builder import HOST_PID, TraceBuilder
 from tests.execution_traces import node, tensor, write
-from tests.unit.analyzers.hazards.programs import Program, X, Y
+from tests.unit.analyzers.hazards.programs import Program, X, Y, memory
 from tests.unit.rules.judging import found, is_clean, judged, trace_of, values
 
 RULE = "missing-stream-sync"
@@ -164,3 +164,15 @@ def test_a_proven_one_is_of_the_gpus_that_take_part(tmp_path: Path):
     finding = found(program.trace(tmp_path), RULE)
     assert finding.severity == "critical"
     assert [gpu.device for gpu in finding.where.gpus] == [0]
+
+
+def test_of_very_many_races_it_says_how_many_are_not_listed(tmp_path):
+    program = Program()
+    for number in range(53):
+        touched = memory(100 + number)
+        program.op(f"write {number}", writes=[touched], stream=20)
+        program.op(f"read {number}", reads=[touched])
+    findings, _ = judged(program.trace(tmp_path), RULE)
+    assert len(findings) == 50
+    assert "3 more pairs of operators not listed." in findings[0].caveats
+    assert {one.severity for one in findings} == {"critical"}
